@@ -1,0 +1,49 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+LINTER := .cache/bin/golangci-lint
+
+.PHONY: help deps tools build test vet lint bench soak fuzz schemas clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+deps: ## look for what building and testing need; as root on Debian, install it
+	@.ci/deps
+
+tools: deps ## fetch the pinned linter and CLIs into .cache
+	@.ci/tools
+
+build: ## the binary, static
+	CGO_ENABLED=0 go build -trimpath -o slipway ./cmd/slipway
+
+test: tools vet lint ## everything that has to pass; what the pipeline runs
+	@.ci/test
+
+vet: ## go vet, also of what only crash tests build
+	go vet ./...
+	go vet -tags crashpoint ./...
+
+lint: ## the linter, as .golangci.yml says
+	@if [ -x $(LINTER) ]; then echo "$(LINTER) run"; $(LINTER) run; \
+	elif [ "$$CI" = true ]; then echo "lint: $(LINTER) is missing" >&2; exit 1; \
+	else echo "lint: not run: $(LINTER) is missing: make tools"; fi
+
+bench: ## how fast it is, each number beside its bound
+	@set -o pipefail; go test -run '^$$' -bench . ./... | awk -f .ci/bounds.awk
+
+soak: ## properties and crashes for long: make soak CHECKS=20000
+	go test -race -count 1 -timeout 2h \
+		$$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/rapid|queuetest/ { print $$1 }') \
+		-rapid.checks $(or $(CHECKS),2000)
+	SLIPWAY_SOAK=1 go test -race -count 1 -timeout 2h ./cmd/slipway/...
+
+fuzz: ## every fuzz target for a while: make fuzz TIME=5m
+	@.ci/fuzz $(or $(TIME),10s)
+
+schemas: ## trim GitHub's descriptions anew, for the stand-in's judge
+	npm install --silent --no-save --prefix .cache/schemas @octokit/openapi@23.0.2 @octokit/openapi-webhooks@12.1.0
+	go run ./app/githubsim/schema/trim -from .cache/schemas/node_modules -to app/githubsim/schema
+
+clean: ## remove what was built and fetched
+	rm -rf slipway .cache

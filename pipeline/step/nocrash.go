@@ -1,0 +1,8 @@
+//go:build !crashpoint
+
+package step
+
+// crashBefore and crashAfter are where crash tests stop the process; see crash.go.
+func crashBefore() int64 { return 0 }
+
+func crashAfter(int64) {}

@@ -1,0 +1,55 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrDraining is the cause with which a task's context ends when its worker
+// shuts down. The job is handed back uncharged.
+var ErrDraining = errors.New("the worker is shutting down")
+
+// Later is what a task returns to be run again at a time, or when a signal
+// comes; a zero until waits for a signal alone. A nil cause is a wait, any other
+// counts as a retry but is never the last.
+func Later(until time.Time, cause error) error { return &laterError{until, cause} }
+
+// Never is what a task returns when running it again would fail again.
+func Never(cause error) error { return &neverError{cause} }
+
+type laterError struct {
+	until time.Time
+	cause error
+}
+
+func (e *laterError) Error() string {
+	switch {
+	case e.cause != nil:
+		return fmt.Sprintf("later: %v", e.cause)
+	case e.until.IsZero():
+		return "waits for a signal"
+	}
+	return fmt.Sprintf("waits until %s", e.until.Format(time.RFC3339))
+}
+
+func (e *laterError) Unwrap() error { return e.cause }
+
+type neverError struct{ cause error }
+
+func (e *neverError) Error() string {
+	if e.cause == nil {
+		return "failed for good"
+	}
+	return e.cause.Error()
+}
+
+func (e *neverError) Unwrap() error { return e.cause }
+
+// panicError is a task's panic; it is not retried.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }

@@ -1,0 +1,111 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"runtime"
+)
+
+// A request is one change on its way to the writer, which owns it from then on.
+type request struct {
+	ctx  context.Context
+	do   func(*tx) error
+	done chan error
+}
+
+// maxBatch bounds how many changes share a commit, and so how long one waits.
+const maxBatch = 128
+
+// write hands a change to the writer and returns when it is durable or has
+// failed. A change that the writer has taken up is waited for even when ctx
+// ends: the caller of Claim must learn that it holds a lease.
+func (s *SQLite) write(ctx context.Context, do func(*tx) error) error {
+	r := &request{ctx: ctx, do: do, done: make(chan error, 1)}
+	select {
+	case s.requests <- r:
+		return <-r.done
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closing:
+		return errClosed
+	}
+}
+
+// commitLoop is the one writer of this process.
+func (s *SQLite) commitLoop(t *tx) {
+	// Nobody is left to tell; closing the pool reports what matters.
+	defer func() { _ = t.conn.Close() }()
+	for {
+		select {
+		case <-s.closing:
+			return
+		case r := <-s.requests:
+			s.commit(t, s.gather(r))
+		}
+	}
+}
+
+// gather collects the changes that wait beside the first.
+func (s *SQLite) gather(first *request) []*request {
+	batch := []*request{first}
+	runtime.Gosched() // those whom the last commit answered often have more
+	for len(batch) < maxBatch {
+		select {
+		case r := <-s.requests:
+			batch = append(batch, r)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// commit makes a batch durable in one transaction, each change under its own
+// savepoint, so that one that fails does not fail its neighbours. The lock is
+// taken at the start (IMMEDIATE): a transaction that reads first and then
+// wants to write cannot wait for another process, it would have to fail.
+func (s *SQLite) commit(t *tx, batch []*request) {
+	results := make([]error, len(batch))
+	err := func() error {
+		if _, err := t.exec(`BEGIN IMMEDIATE`); err != nil {
+			return err
+		}
+		for i, r := range batch {
+			result, err := t.guarded(r)
+			if err != nil {
+				return err
+			}
+			results[i] = result
+		}
+		_, err := t.exec(`COMMIT`)
+		return err
+	}()
+	if err != nil {
+		_, _ = t.exec(`ROLLBACK`) // fails when SQLite has rolled back by itself
+	}
+	for i, r := range batch {
+		if results[i] == nil {
+			results[i] = err
+		}
+		r.done <- results[i]
+	}
+}
+
+// guarded runs one change. The second error is the transaction's own: after it
+// nothing of the batch may be kept.
+func (t *tx) guarded(r *request) (result, broken error) {
+	if err := r.ctx.Err(); err != nil {
+		return err, nil
+	}
+	if _, err := t.exec(`SAVEPOINT change`); err != nil {
+		return nil, err
+	}
+	result = r.do(t)
+	if result != nil {
+		if _, err := t.exec(`ROLLBACK TO change`); err != nil {
+			return nil, errors.Join(result, err)
+		}
+	}
+	_, broken = t.exec(`RELEASE change`)
+	return result, broken
+}

@@ -1,0 +1,95 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Take implements Store. The window is exact: it remembers every take for as
+// long as the longest rate of its limit. A take leaves a window when it is as
+// old as the window is long.
+func (s *SQLite) Take(ctx context.Context, bucket string, n int64, limit Limit) (wait time.Duration, err error) {
+	if n < 0 {
+		return 0, fmt.Errorf("take %d from %s: less than nothing", n, bucket)
+	}
+	var longest time.Duration
+	for _, r := range limit {
+		if n > r.Max {
+			return 0, fmt.Errorf("take %d from %s: never possible, the limit is %d per %s", n, bucket, r.Max, r.Per)
+		}
+		longest = max(longest, r.Per)
+	}
+	if n == 0 || len(limit) == 0 {
+		return 0, nil
+	}
+	err = s.write(ctx, func(t *tx) error {
+		now := s.now()
+		taken, err := takes(t, bucket, now.Add(-longest))
+		if err != nil {
+			return err
+		}
+		wait = 0
+		for _, r := range limit {
+			wait = max(wait, room(taken, n, r, now))
+		}
+		if wait > 0 {
+			return nil
+		}
+		if _, err := t.exec(`DELETE FROM takes WHERE bucket = ? AND keep <= ?`, bucket, nanos(now)); err != nil {
+			return err
+		}
+		_, err = t.exec(`INSERT INTO takes (bucket, at, units, keep) VALUES (?, ?, ?, ?)`,
+			bucket, nanos(now), n, nanos(now.Add(longest)))
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("take %d from %s: %w", n, bucket, err)
+	}
+	return wait, nil
+}
+
+type take struct {
+	at    time.Time
+	units int64
+}
+
+// takes returns what was taken after an instant, oldest first.
+func takes(t *tx, bucket string, after time.Time) (out []take, err error) {
+	rows, err := t.query(`SELECT at, units FROM takes WHERE bucket = ? AND at > ? ORDER BY at`, bucket, nanos(after))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var at, units int64
+		if err := rows.Scan(&at, &units); err != nil {
+			return nil, err
+		}
+		out = append(out, take{instant(at), units})
+	}
+	return out, rows.Err()
+}
+
+// room returns how long it is until n more fit in a rate: 0 when they do now,
+// else until enough of the oldest takes have left its window.
+func room(taken []take, n int64, r Rate, now time.Time) time.Duration {
+	sum := n
+	for _, t := range taken {
+		if t.at.After(now.Add(-r.Per)) {
+			sum += t.units
+		}
+	}
+	var wait time.Duration
+	for _, t := range taken {
+		if sum <= r.Max {
+			break
+		}
+		if t.at.After(now.Add(-r.Per)) {
+			sum -= t.units
+			wait = t.at.Add(r.Per).Sub(now)
+		}
+	}
+	return wait
+}
