@@ -1,0 +1,487 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+func TestSecretIsNeverPrinted(t *testing.T) {
+	const value = "hunter2-hunter2"
+	type holder struct {
+		Name  string            `json:"name" yaml:"name"`
+		Key   Secret            `json:"key" yaml:"key"`
+		Many  []Secret          `json:"many" yaml:"many"`
+		Named map[string]Secret `json:"named" yaml:"named"`
+	}
+	h := holder{Name: "x", Key: value, Many: []Secret{value}, Named: map[string]Secret{"a": value}}
+	var out strings.Builder
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%10s"} {
+		fmt.Fprintf(&out, verb+"\n", h.Key)
+		fmt.Fprintf(&out, verb+"\n", h)
+		fmt.Fprintf(&out, verb+"\n", &h)
+	}
+	fmt.Fprintln(&out, fmt.Errorf("with %v", h.Key), h.Key)
+	for _, handler := range []slog.Handler{slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil)} {
+		slog.New(handler).Info("m", "key", h.Key, "all", h, "many", h.Many)
+	}
+	js, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ym, err := yaml.Dump(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Write(js)
+	out.Write(ym)
+	got := out.String()
+	if strings.Contains(got, value) || strings.Contains(got, "68756e74657232") {
+		t.Errorf("a secret was printed:\n%s", got)
+	}
+	if string(js) != `{"name":"x","key":"[redacted]","many":["[redacted]"],"named":{"a":"[redacted]"}}` {
+		t.Errorf("JSON: %s", js)
+	}
+	if !strings.Contains(string(ym), "key: '[redacted]'") {
+		t.Errorf("YAML: %s", ym)
+	}
+	if h.Key.Reveal() != value {
+		t.Error("Reveal changed the secret")
+	}
+}
+
+func TestParseUSD(t *testing.T) {
+	for in, want := range map[string]Micros{"25": 25_000_000, "0.1": 100_000, "12.50": 12_500_000, "0.000001": 1, "1000000": 1_000_000_000_000} {
+		if got, err := ParseUSD(in); err != nil || got != want {
+			t.Errorf("ParseUSD(%q) = %d, %v; want %d", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "0", "0.00", "-1", "1e3", ".5", "1.", "1,5", "1.0000001", "1000001", "99999999", "$5", " 5", "0x10", ".inf"} {
+		if got, err := ParseUSD(in); err == nil {
+			t.Errorf("ParseUSD(%q) = %d, want an error", in, got)
+		}
+	}
+	if s := Micros(12_500_000).String() + " " + Micros(1).String() + " " + Micros(-3_000_000).String(); s != "12.5 0.000001 -3" {
+		t.Errorf("got %s", s)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	for name, c := range map[string]struct {
+		models  Models
+		runtime string
+		role    string
+		want    Target
+		err     string
+	}{
+		"the runtime's default":            {nil, "claude_code", "coder", Target{"claude_code", "sonnet"}, ""},
+		"the runtime's default of a role":  {nil, "claude_code", "qa_synthesizer", Target{"claude_code", "haiku"}, ""},
+		"default over the runtime's":       {Models{"default": "opus"}, "claude_code", "qa_synthesizer", Target{"claude_code", "opus"}, ""},
+		"a role over default":              {Models{"default": "opus", "coder": "sonnet"}, "claude_code", "coder", Target{"claude_code", "sonnet"}, ""},
+		"a role elsewhere":                 {Models{"coder": "command:my-model"}, "claude_code", "coder", Target{"command", "my-model"}, ""},
+		"default elsewhere":                {Models{"default": "command:m"}, "claude_code", "coder", Target{"command", "m"}, ""},
+		"elsewhere with its own default":   {Models{"coder": "claude_code:"}, "command", "coder", Target{"claude_code", "sonnet"}, ""},
+		"a model with a colon":             {Models{"coder": "qwen:7b"}, "command", "coder", Target{"command", "qwen:7b"}, ""},
+		"a runtime without a model":        {nil, "replay", "lens", Target{"replay", ""}, ""},
+		"a runtime of a later version":     {nil, "codex", "coder", Target{}, "this version does not have the runtime codex yet"},
+		"a role on a later runtime":        {Models{"coder": "open_code:m"}, "claude_code", "coder", Target{}, "does not have the runtime open_code"},
+		"a runtime that nobody knows":      {nil, "gpt", "coder", Target{}, "there are: claude_code, command, replay"},
+		"a role that nobody knows":         {nil, "claude_code", "boss", Target{}, "there are: pm, architect, tech_lead"},
+		"default is a key, but not a role": {nil, "claude_code", "default", Target{}, "unknown role"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := c.models.Resolve(c.runtime, c.role)
+			if got != c.want || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("got %+v, %v; want %+v, %q", got, err, c.want, c.err)
+			}
+		})
+	}
+}
+
+func TestParseSetsEveryKey(t *testing.T) {
+	const file = `# all that there is
+runtime: command
+models: { default: opus, coder: "claude_code:sonnet" }
+commands:
+  setup: npm ci
+  build: npm run build
+  test: "npm test"
+  lint: |-
+    npm run lint
+build: { label: go, base: release/1.x, branch: "bot/{ticket}-{slug}" }
+limits:
+  usd_per_build: 12.50
+  usd_per_call: 1
+  minutes_per_build: 30
+  max_parallel_issues: 3
+  max_parallel_agents: 4
+pipeline:
+  max_review_iterations: 0
+  max_coding_iterations: 7
+  agent_timeout_seconds: 60
+  agent_max_turns: 9
+  failure_abort_ratio: 0.5
+`
+	got, err := Parse([]byte(file), "a.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Repo{
+		Runtime:  "command",
+		Models:   Models{"default": "opus", "coder": "claude_code:sonnet"},
+		Commands: Commands{Setup: "npm ci", Build: "npm run build", Test: "npm test", Lint: "npm run lint"},
+		Build:    Build{Label: "go", Base: "release/1.x", Branch: "bot/{ticket}-{slug}"},
+		Limits:   Limits{12_500_000, 1_000_000, 30 * time.Minute, 3, 4},
+		Pipeline: Pipeline{0, 7, time.Minute, 9, 0.5},
+		origins:  got.origins,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	// Every knob but the roles of models is in the file above.
+	for _, k := range repoKnobs {
+		if !strings.HasPrefix(k.key, "models.") && got.Origin(k.key) != "a.yml" {
+			t.Errorf("%s was not read", k.key)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for name, c := range map[string]struct{ file, want string }{
+		"an unknown key":                {"runtime: replay\ncolour: red\n", "f.yml:2: colour: unknown key; valid here: build, commands, limits, models, pipeline, runtime"},
+		"an unknown key in a section":   {"limits:\n  usd_per_month: 3\n", "f.yml:2: limits.usd_per_month: unknown key; valid here: max_parallel_agents, max_parallel_issues, minutes_per_build, usd_per_build, usd_per_call"},
+		"a knob in the wrong section":   {"pipeline:\n\n  max_parallel_issues: 3\n", "f.yml:3: pipeline.max_parallel_issues: unknown key here; it belongs at limits.max_parallel_issues"},
+		"a knob of a later version":     {"pipeline:\n  max_replans: 3\n", "f.yml:2: pipeline.max_replans: unknown key; valid here: agent_max_turns, agent_timeout_seconds, failure_abort_ratio, max_coding_iterations, max_review_iterations"},
+		"an unknown model key":          {"models:\n  codr: opus\n", "f.yml:2: models.codr: unknown key; valid here: architect, ci_fixer, code_reviewer, coder, default, git, integration_tester, issue_advisor, issue_writer, lens, merger, pm, qa, qa_synthesizer, replan, retry_advisor, sprint_planner, tech_lead, verifier"},
+		"text for a number":             {"limits:\n  max_parallel_issues: many\n", `f.yml:2: limits.max_parallel_issues: want a whole number from 1 to 64, got the text "many"`},
+		"a number in quotes":            {"limits:\n  max_parallel_issues: '8'\n", `f.yml:2: limits.max_parallel_issues: want a whole number from 1 to 64, got the text "8"`},
+		"a number out of range":         {"limits: {max_parallel_issues: 0}\n", "f.yml:1: limits.max_parallel_issues: want a whole number from 1 to 64, got 0"},
+		"a fraction for a whole number": {"pipeline: {agent_max_turns: 1.5}", "f.yml:1: pipeline.agent_max_turns: want a whole number from 1 to 10000, got the number 1.5"},
+		"a number for text":             {"build:\n  base: 1.0\n", "f.yml:2: build.base: want text, got the number 1.0"},
+		"a truth value for text":        {"build:\n  base: true\n", "f.yml:2: build.base: want text, got the truth value true"},
+		"nothing":                       {"commands:\n  test:\n", "f.yml:2: commands.test: want text, got nothing"},
+		"empty text":                    {"commands:\n  test: ''\n", "f.yml:2: commands.test: empty; leave the key out instead"},
+		"a list for text":               {"commands:\n  test: [npm, test]\n", "f.yml:2: commands.test: want text, got a list"},
+		"a list for money":              {"limits:\n  usd_per_build:\n    - 3\n", "f.yml:3: limits.usd_per_build: want an amount in US dollars such as 12.50, got a list"},
+		"negative money":                {"limits: {usd_per_build: -3}", "f.yml:1: limits.usd_per_build: want an amount in US dollars such as 25 or 12.50, with at most six decimal places"},
+		"endless money":                 {"limits: {usd_per_build: .inf}", "f.yml:1: limits.usd_per_build: want an amount in US dollars such as 25 or 12.50, with at most six decimal places"},
+		"a ratio above one":             {"pipeline: {failure_abort_ratio: 80}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got 80"},
+		"no number as a ratio":          {"pipeline: {failure_abort_ratio: .nan}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got .nan"},
+		"text for a section":            {"limits: 3\n", "f.yml:1: limits: want a mapping with the keys max_parallel_agents, max_parallel_issues, minutes_per_build, usd_per_build, usd_per_call, got the number 3"},
+		"a list for the file":           {"- a\n", "f.yml:1: want a mapping with the keys build, commands, limits, models, pipeline, runtime, got a list"},
+		"a key twice":                   {"runtime: replay\nruntime: command\n", "f.yml:2: runtime: given twice"},
+		"a runtime of a later version":  {"runtime: native\n", "f.yml:1: runtime: this version does not have the runtime native yet"},
+		"a later runtime for a role":    {"models:\n  coder: codex:gpt\n", "f.yml:2: models.coder: this version does not have the runtime codex yet"},
+		"an option as a model":          {"models: {coder: --dangerous}", `f.yml:1: models.coder: "--dangerous" is no name of a model`},
+		"an alias":                      {"runtime: &r replay\nbuild: *r\n", "f.yml:2: build: want a mapping with the keys base, branch, label, got an alias, which is not supported"},
+		"an option as a branch":         {"build: {base: --upload-pack=x}", `f.yml:1: build.base: "--upload-pack=x" is no name of a branch`},
+		"a branch that leaves":          {"build: {base: a/../b}", `f.yml:1: build.base: "a/../b" is no name of a branch`},
+		"an unknown placeholder":        {`build: {branch: "x/{tikcet}"}`, "f.yml:1: build.branch: unknown placeholder {tikcet}; there are: {ticket}, {slug}"},
+		"one branch for all":            {`build: {branch: "slipway"}`, "f.yml:1: build.branch: want {ticket} in the name, so that no two tickets share a branch"},
+		"no YAML":                       {"a:\n  - b\n c: [", "f.yml:3: not YAML: "},
+		"two documents":                 {"runtime: replay\n---\nruntime: command\n", "f.yml"},
+		"several mistakes at once":      {"colour: red\nruntime: 5\n", "f.yml:1: colour: unknown key; valid here: build, commands, limits, models, pipeline, runtime\nf.yml:2: runtime: want text, got the number 5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse([]byte(c.file), "f.yml")
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if _, ok := errors.AsType[*Error](err); !ok {
+				t.Errorf("the error is a %T", err)
+			}
+			exact := c.want != "f.yml" && !strings.HasSuffix(c.want, ": ")
+			if got := err.Error(); exact && got != c.want || !strings.HasPrefix(got, c.want) {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestEmptyFilesSetNothing(t *testing.T) {
+	for name, file := range map[string]string{"empty": "", "blank": "\n \n", "only a comment": "# nothing\n", "an empty section": "limits:\n", "null": "null\n"} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Parse([]byte(file), "f")
+			if err != nil || len(r.Settings()) != 0 {
+				t.Errorf("got %v, %v", r.Settings(), err)
+			}
+		})
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	var out strings.Builder
+	for _, s := range Defaults().Settings() {
+		fmt.Fprintf(&out, "%s=%s (%s)\n", s.Key, s.Value, s.Origin)
+	}
+	const want = `runtime=claude_code (default)
+build.label=slipway:build (default)
+build.branch=slipway/{ticket}-{slug} (default)
+limits.usd_per_build=25 (default)
+limits.usd_per_call=2 (default)
+limits.minutes_per_build=240 (default)
+limits.max_parallel_issues=8 (default)
+limits.max_parallel_agents=8 (default)
+pipeline.max_review_iterations=2 (default)
+pipeline.max_coding_iterations=5 (default)
+pipeline.agent_timeout_seconds=2700 (default)
+pipeline.agent_max_turns=150 (default)
+pipeline.failure_abort_ratio=0.8 (default)
+`
+	if out.String() != want {
+		t.Errorf("got\n%s", &out)
+	}
+	if Defaults().Models == nil {
+		t.Error("models are nil")
+	}
+}
+
+// A default must be a value that a file could hold.
+func TestDefaultsAreValid(t *testing.T) {
+	d := Defaults()
+	for _, k := range repoKnobs {
+		if v := k.show(&d); v != "" {
+			if err := k.read(&Repo{Models: Models{}}, &yaml.Node{Kind: yaml.ScalarNode, Value: v}); err != nil {
+				t.Errorf("%s: %v", k.key, err)
+			}
+		}
+	}
+}
+
+func TestOver(t *testing.T) {
+	parse := func(file, origin string) Repo {
+		t.Helper()
+		r, err := Parse([]byte(file), origin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	repo := parse("models: {coder: opus}\npipeline: {max_review_iterations: 0}\n", "repository")
+	owner := parse("models: {coder: haiku, default: haiku}\nlimits: {usd_per_build: 5}\n", "owner")
+	server := parse("limits: {usd_per_build: 9, usd_per_call: 0.5}\n", "server")
+	got := repo.Over(owner).Over(server).Over(Defaults())
+	for key, want := range map[string]string{
+		"models.coder": "repository opus", "models.default": "owner haiku", "limits.usd_per_build": "owner 5",
+		"limits.usd_per_call": "server 0.5", "limits.max_parallel_agents": "default 8",
+		"pipeline.max_review_iterations": "repository 0", "commands.test": " ", "no.such.key": " ",
+	} {
+		value := ""
+		for _, s := range got.Settings() {
+			if s.Key == key {
+				value = s.Value
+			}
+		}
+		if has := got.Origin(key) + " " + value; has != want {
+			t.Errorf("%s: got %q, want %q", key, has, want)
+		}
+	}
+	if got.Limits.USDPerBuild != 5_000_000 || got.Pipeline.MaxReviewIterations != 0 {
+		t.Errorf("got %+v", got)
+	}
+	if owner.Models["coder"] != "haiku" || owner.Origin("models.coder") != "owner" || len(Defaults().Models) != 0 {
+		t.Error("a layer was changed by laying another over it")
+	}
+	if other := parse("limits: {usd_per_build: 7}", "x").Over(Repo{}); other.Limits.USDPerBuild != 7_000_000 {
+		t.Error("a layer over the zero value is lost")
+	}
+}
+
+func TestLoadServer(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "slipway.yml")
+	content := `state_dir: /srv/slipway
+listen: ":9000"
+sandbox: landlock
+github:
+  app_id: 77
+  private_key_file: /etc/key.pem
+  webhook_secrets: [old-secret, new-secret]
+  base_url: https://git.example.com/api/v3
+slots: { builds: 5 }
+repository:
+  limits: { usd_per_build: 3 }
+`
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := LoadServer(file, []string{"HOME=/home/x", "SLIPWAY_GITHUB_APP_ID=78", "SLIPWAY_LISTEN=", "PATH=/bin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Server{
+		StateDir: "/srv/slipway", Listen: ":9000", Sandbox: "landlock",
+		GitHub: GitHub{
+			AppID: 78, PrivateKeyFile: "/etc/key.pem", WebhookSecrets: []Secret{"old-secret", "new-secret"},
+			BaseURL: "https://git.example.com/api/v3/", Slug: "slipway",
+		},
+		Slots: Slots{Deliveries: 16, Builds: 5}, Repo: got.Repo,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got.Repo.Limits.USDPerBuild != 3_000_000 || got.Repo.Origin("limits.usd_per_build") != file {
+		t.Errorf("the embedded defaults are lost: %+v", got.Repo)
+	}
+	if missing := got.Missing(); missing != nil {
+		t.Errorf("missing %v", missing)
+	}
+	if s := fmt.Sprintf("%+v %#v", got, got); strings.Contains(s, "old-secret") {
+		t.Error("a secret was printed")
+	}
+}
+
+func TestServerWithoutAnything(t *testing.T) {
+	got, err := LoadServer("", []string{"HOME=/home/x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.StateDir != "/home/x/.local/state/slipway" || got.Listen != "127.0.0.1:8080" || got.Sandbox != "auto" ||
+		got.GitHub.BaseURL != "https://api.github.com/" || got.GitHub.Slug != "slipway" {
+		t.Errorf("got %+v", got)
+	}
+	missing := strings.Join(got.Missing(), "\n")
+	for _, name := range []string{"SLIPWAY_GITHUB_APP_ID", "SLIPWAY_GITHUB_PRIVATE_KEY_FILE", "SLIPWAY_GITHUB_WEBHOOK_SECRETS", "github.app_id"} {
+		if !strings.Contains(missing, name) {
+			t.Errorf("%s is not named in:\n%s", name, missing)
+		}
+	}
+}
+
+func TestStateDir(t *testing.T) {
+	for name, c := range map[string]struct {
+		env  []string
+		want string
+	}{
+		"XDG":          {[]string{"HOME=/h", "XDG_STATE_HOME=/x"}, "/x/slipway"},
+		"relative XDG": {[]string{"HOME=/h", "XDG_STATE_HOME=x"}, "/h/.local/state/slipway"},
+		"given":        {[]string{"HOME=/h", "SLIPWAY_STATE_DIR=/s"}, "/s"},
+		"nowhere":      {nil, ""},
+		"relative":     {[]string{"HOME=/h", "SLIPWAY_STATE_DIR=s"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := LoadServer("", c.env)
+			if got.StateDir != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("got %q, %v", got.StateDir, err)
+			}
+		})
+	}
+}
+
+func TestServerEnvironment(t *testing.T) {
+	got, err := LoadServer("", []string{
+		"HOME=/h", "SLIPWAY_GITHUB_WEBHOOK_SECRETS=one, two", "SLIPWAY_GITHUB_BASE_URL=http://127.0.0.1:4000/api",
+		"SLIPWAY_GITHUB_PRIVATE_KEY=-----BEGIN", "SLIPWAY_SLOTS_BUILDS=3", "SLIPWAY_SANDBOX=none",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.GitHub.WebhookSecrets) != 2 || got.GitHub.WebhookSecrets[1].Reveal() != "two" || got.Slots.Builds != 3 ||
+		got.Sandbox != "none" || got.GitHub.BaseURL != "http://127.0.0.1:4000/api/" {
+		t.Errorf("got %+v", got)
+	}
+	if key, err := got.GitHub.Key(); err != nil || key.Reveal() != "-----BEGIN" {
+		t.Errorf("key %q, %v", key.Reveal(), err)
+	}
+}
+
+func TestServerRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		file string
+		env  []string
+		want string
+	}{
+		"an unknown key":              {"lisen: x\n", nil, ":1: lisen: unknown key; valid here: github, listen, sandbox, slots, state_dir"},
+		"an empty secret":             {"github:\n  webhook_secrets: ['']\n", nil, ":2: github.webhook_secrets: an empty secret protects nothing"},
+		"no secrets":                  {"github:\n  webhook_secrets: []\n", nil, ":2: github.webhook_secrets: an empty list of secrets accepts nothing"},
+		"a secret that is no list":    {"github:\n  webhook_secrets: s3cr3t-value\n", nil, ":2: github.webhook_secrets: want a list of secrets"},
+		"a secret that is a number":   {"github:\n  webhook_secrets: [1234567]\n", nil, ":2: github.webhook_secrets: want text (in quotes)"},
+		"an id that is text":          {"github: {app_id: mine}\n", nil, `:1: github.app_id: want a whole number from 1`},
+		"an unknown sandbox":          {"sandbox: docker\n", nil, `:1: sandbox: unknown mode "docker"; there are: auto, bubblewrap, landlock, none`},
+		"a listen without a port":     {"listen: localhost\n", nil, `:1: listen: want host:port`},
+		"tokens over http":            {"github: {base_url: 'http://git.example.com/api/v3/'}\n", nil, ":1: github.base_url: want https"},
+		"a password in an address":    {"github: {base_url: 'https://u:p@git.example.com/'}\n", nil, ":1: github.base_url: want an address"},
+		"a mistake in the embedded":   {"repository:\n  limits:\n    usd: 3\n", nil, ":3: repository.limits.usd: unknown key; valid here: max_parallel_agents"},
+		"embedded that is no mapping": {"repository: 3\n", nil, ":1: repository: want a mapping"},
+		"a misspelt variable":         {"", []string{"SLIPWAY_GITHUB_WEBHOOK_SECRET=s3cr3t-value"}, "environment: SLIPWAY_GITHUB_WEBHOOK_SECRET: unknown variable; valid: SLIPWAY_GITHUB_APP_ID"},
+		"a bad variable":              {"", []string{"SLIPWAY_SLOTS_BUILDS=lots"}, "environment: SLIPWAY_SLOTS_BUILDS: want a whole number from 1 to 64, got lots"},
+		"an empty secret among two":   {"", []string{"SLIPWAY_GITHUB_WEBHOOK_SECRETS=s3cr3t-value,"}, "an empty secret protects nothing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "s.yml")
+			if err := os.WriteFile(file, []byte(c.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := LoadServer(file, append(c.env, "HOME=/h"))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got  %v\nwant %s", err, c.want)
+			}
+			if strings.Contains(err.Error(), "s3cr3t") || strings.Contains(err.Error(), "1234567") {
+				t.Errorf("the error shows a secret: %v", err)
+			}
+		})
+	}
+	if _, err := LoadServer(filepath.Join(t.TempDir(), "none.yml"), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
+func TestKeyFromFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key.pem")
+	if _, err := (GitHub{PrivateKeyFile: file}).Key(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (GitHub{PrivateKeyFile: file}).Key(); err == nil {
+		t.Error("an empty key is accepted")
+	}
+	if err := os.WriteFile(file, []byte("PEM"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if key, err := (GitHub{PrivateKeyFile: file}).Key(); err != nil || key.Reveal() != "PEM" {
+		t.Errorf("got %v", err)
+	}
+	if _, err := (GitHub{}).Key(); err == nil {
+		t.Error("no key is accepted")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("limits: {usd_per_build: 3}\nmodels: {coder: 'command:x'}\n"))
+	f.Add([]byte("? [a]\n: b\n<<: *x\n"))
+	f.Add([]byte("a: &a [*a]\n"))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		r, err := Parse(file, "f")
+		if err != nil {
+			if e, ok := errors.AsType[*Error](err); !ok || len(e.Problems) == 0 {
+				t.Errorf("%T without problems", err)
+			}
+			return
+		}
+		// What was accepted can be laid over the defaults and asked for.
+		merged := r.Over(Defaults())
+		if merged.Limits.USDPerBuild <= 0 || merged.Limits.MaxParallelIssues < 1 || merged.Pipeline.MaxCodingIterations < 1 {
+			t.Errorf("accepted %q as %+v", file, merged)
+		}
+		for _, role := range roleKeys {
+			if _, err := merged.Models.Resolve(merged.Runtime, role); err != nil {
+				t.Errorf("accepted %q, but %v", bytes.TrimSpace(file), err)
+			}
+		}
+	})
+}

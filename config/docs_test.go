@@ -1,0 +1,50 @@
+package config
+
+import (
+	"os"
+	"regexp"
+	"testing"
+)
+
+// TestEveryKeyIsDocumented compares the tables of the manual with the knobs:
+// each key has one row, no row is of a key that is gone, each default is the
+// real one.
+func TestEveryKeyIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\| (?:`([^`]*)`|–) \\| [^|]+ \\|$").FindAllSubmatch(page, -1) {
+		key := string(m[1])
+		if _, twice := rows[key]; twice {
+			t.Errorf("%s has two rows", key)
+		}
+		rows[key] = string(m[2])
+	}
+	server, err := LoadServer("", []string{"XDG_STATE_HOME=/x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.StateDir = "$XDG_STATE_HOME/slipway"
+	defaults := Defaults()
+	want := map[string]string{}
+	for _, k := range serverKnobs {
+		want[k.key] = k.show(&server)
+	}
+	want["github.app_id"], want["github.private_key"], want["github.webhook_secrets"] = "", "", "" // shown as 0 and as hidden
+	for _, k := range repoKnobs {
+		want[k.key] = k.show(&defaults)
+	}
+	for key, value := range want {
+		if row, ok := rows[key]; !ok {
+			t.Errorf("%s has no row in docs/configuration.md", key)
+		} else if row != value {
+			t.Errorf("the default of %s is %q, and %q in docs/configuration.md", key, value, row)
+		}
+		delete(rows, key)
+	}
+	for key := range rows {
+		t.Errorf("docs/configuration.md has a row for %s, which is no key", key)
+	}
+}

@@ -1,0 +1,291 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Server is the configuration of one installation of Slipway: a YAML file, and
+// over it the environment, where github.app_id is SLIPWAY_GITHUB_APP_ID and a
+// list is separated by commas.
+type Server struct {
+	StateDir string // state_dir: store, mirrors, transcripts, caches
+	Listen   string // listen: host:port of webhooks and dashboard
+	Sandbox  string // sandbox: auto, bubblewrap, landlock or none
+	GitHub   GitHub
+	Slots    Slots
+	Repo     Repo // repository: what counts where a repository and its owner say nothing; a layer
+}
+
+// GitHub is the App and the GitHub that it lives on.
+type GitHub struct {
+	AppID          int64    // github.app_id
+	PrivateKey     Secret   // github.private_key, in PEM
+	PrivateKeyFile string   // github.private_key_file: where the key is instead
+	WebhookSecrets []Secret // github.webhook_secrets: every one is valid, for rotation
+	BaseURL        string   // github.base_url of the API, with a slash at the end
+	Slug           string   // github.slug: the App's name in its address, by which it knows its own comments
+}
+
+// Slots is how many jobs of a kind run at a time in this process.
+type Slots struct {
+	Deliveries int // slots.deliveries: webhooks being handled
+	Builds     int // slots.builds
+}
+
+const (
+	envPrefix   = "SLIPWAY_"
+	repoSection = "repository"
+	publicAPI   = "https://api.github.com/"
+)
+
+var sandboxModes = []string{"auto", "bubblewrap", "landlock", "none"}
+
+var serverKnobs = []knob[Server]{
+	words("state_dir", func(s *Server) *string { return &s.StateDir }, absolute),
+	words("listen", func(s *Server) *string { return &s.Listen }, checkListen),
+	words("sandbox", func(s *Server) *string { return &s.Sandbox }, checkSandbox),
+	newKnob("github.app_id", func(s *Server) *int64 { return &s.GitHub.AppID }, readID, func(v int64) string { return fmt.Sprint(v) }),
+	kept("github.private_key", func(s *Server) *Secret { return &s.GitHub.PrivateKey }),
+	words("github.private_key_file", func(s *Server) *string { return &s.GitHub.PrivateKeyFile }, absolute),
+	newKnob("github.webhook_secrets", func(s *Server) *[]Secret { return &s.GitHub.WebhookSecrets }, readSecrets, func([]Secret) string { return redacted }),
+	words("github.base_url", func(s *Server) *string { return &s.GitHub.BaseURL }, checkURL),
+	words("github.slug", func(s *Server) *string { return &s.GitHub.Slug }, checkSlug),
+	whole("slots.deliveries", func(s *Server) *int { return &s.Slots.Deliveries }, 1, 256),
+	whole("slots.builds", func(s *Server) *int { return &s.Slots.Builds }, 1, 64),
+}
+
+// LoadServer reads the file at path, if path is not empty, then the
+// environment, given as os.Environ has it. The error of bad content is an
+// *Error that lists every problem.
+func LoadServer(path string, environ []string) (Server, error) {
+	s := Server{
+		Listen: "127.0.0.1:8080", Sandbox: "auto", Slots: Slots{Deliveries: 16, Builds: 2},
+		Repo: Repo{Models: Models{}, origins: map[string]string{}},
+	}
+	env := map[string]string{}
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		env[name] = value
+	}
+	if path != "" {
+		file, err := os.ReadFile(path)
+		if err != nil {
+			return Server{}, fmt.Errorf("read server configuration: %w", err)
+		}
+		if err := s.readFile(file, path); err != nil {
+			return Server{}, err
+		}
+	}
+	if err := s.readEnv(env); err != nil {
+		return Server{}, err
+	}
+	if s.StateDir == "" {
+		dir, err := stateDir(env)
+		if err != nil {
+			return Server{}, err
+		}
+		s.StateDir = dir
+	}
+	s.GitHub.fill()
+	return s, nil
+}
+
+// Missing explains each credential that the App still lacks, and how to set
+// it; nil when it can talk to GitHub.
+func (s Server) Missing() []string {
+	var out []string
+	lacks := func(what, key string) {
+		out = append(out, fmt.Sprintf("%s: set %s in the configuration file, or %s in the environment", what, key, envName(key)))
+	}
+	if s.GitHub.AppID == 0 {
+		lacks("the id of the GitHub App (on its settings page, \"App ID\")", "github.app_id")
+	}
+	if s.GitHub.PrivateKey == "" && s.GitHub.PrivateKeyFile == "" {
+		lacks("the private key of the GitHub App (its settings page makes one; a .pem file)", "github.private_key_file")
+	}
+	if len(s.GitHub.WebhookSecrets) == 0 {
+		lacks("the webhook secret of the GitHub App (as it was entered on its settings page)", "github.webhook_secrets")
+	}
+	return out
+}
+
+// Key returns the App's private key in PEM, from wherever it is kept.
+func (g GitHub) Key() (Secret, error) {
+	if g.PrivateKey != "" {
+		return g.PrivateKey, nil
+	}
+	if g.PrivateKeyFile == "" {
+		return "", errors.New("no private key is configured")
+	}
+	key, err := os.ReadFile(g.PrivateKeyFile)
+	if err != nil {
+		return "", fmt.Errorf("read private key: %w", err)
+	}
+	if len(key) == 0 {
+		return "", fmt.Errorf("read private key: %s is empty", g.PrivateKeyFile)
+	}
+	return Secret(key), nil
+}
+
+func (s *Server) readFile(file []byte, origin string) error {
+	in := reader[Server]{knobs: serverKnobs, into: s, origin: origin, origins: map[string]string{}}
+	in.other = func(key string, n *yaml.Node) ([]Problem, bool) {
+		if key != repoSection {
+			return nil, false
+		}
+		r := reader[Repo]{knobs: repoKnobs, into: &s.Repo, origin: origin, origins: s.Repo.origins}
+		r.section("", n)
+		for i := range r.problems {
+			r.problems[i].Key = strings.TrimSuffix(repoSection+"."+r.problems[i].Key, ".")
+		}
+		return r.problems, true
+	}
+	return in.read(file)
+}
+
+func (s *Server) readEnv(env map[string]string) error {
+	var problems []Problem
+	known := map[string]bool{}
+	for _, k := range serverKnobs {
+		name := envName(k.key)
+		known[name] = true
+		value, ok := env[name]
+		if !ok || value == "" { // an empty variable is how a shell leaves one out
+			continue
+		}
+		if err := k.read(s, &yaml.Node{Kind: yaml.ScalarNode, Value: value}); err != nil {
+			problems = append(problems, Problem{Key: name, Text: err.Error()})
+		}
+	}
+	// Credentials under a misspelt name must not look like none at all.
+	for name := range env {
+		if strings.HasPrefix(name, envPrefix+"GITHUB_") && !known[name] {
+			problems = append(problems, Problem{Key: name, Text: "unknown variable; valid: " + strings.Join(gitHubVariables(), ", ")})
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	slices.SortFunc(problems, func(a, b Problem) int { return strings.Compare(a.Key, b.Key) })
+	return &Error{Origin: "environment", Problems: problems}
+}
+
+func gitHubVariables() []string {
+	var out []string
+	for _, k := range serverKnobs {
+		if strings.HasPrefix(k.key, "github.") {
+			out = append(out, envName(k.key))
+		}
+	}
+	return out
+}
+
+func envName(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// stateDir is where state lives by the XDG rules; the variable counts only
+// when it is absolute.
+func stateDir(env map[string]string) (string, error) {
+	if dir := env["XDG_STATE_HOME"]; filepath.IsAbs(dir) {
+		return filepath.Join(dir, "slipway"), nil
+	}
+	if home := env["HOME"]; filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "slipway"), nil
+	}
+	return "", errors.New("no place for the state directory: set SLIPWAY_STATE_DIR, XDG_STATE_HOME or HOME to an absolute path")
+}
+
+// fill completes what follows from elsewhere.
+func (g *GitHub) fill() {
+	g.Slug = cmp.Or(g.Slug, "slipway")
+	if g.BaseURL = cmp.Or(g.BaseURL, publicAPI); !strings.HasSuffix(g.BaseURL, "/") {
+		g.BaseURL += "/"
+	}
+}
+
+var slug = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+func checkSlug(s string) error {
+	if !slug.MatchString(s) {
+		return fmt.Errorf("%q is no App's name: use the last part of its address, such as my-slipway", s)
+	}
+	return nil
+}
+
+func readID(n *yaml.Node) (int64, error) {
+	v, err := readInt(n, 1, 1<<53)
+	return int64(v), err
+}
+
+// readSecrets reads a list of secrets, or the one text of a variable with
+// commas between them.
+func readSecrets(n *yaml.Node) ([]Secret, error) {
+	nodes := n.Content
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "":
+		for part := range strings.SplitSeq(n.Value, ",") {
+			nodes = append(nodes, &yaml.Node{Kind: yaml.ScalarNode, Value: strings.TrimSpace(part)})
+		}
+	case n.Kind != yaml.SequenceNode:
+		return nil, errors.New("want a list of secrets, such as [\"…\"]")
+	case len(nodes) == 0:
+		return nil, errors.New("an empty list of secrets accepts nothing; leave the key out instead")
+	}
+	var out []Secret
+	for _, node := range nodes {
+		secret, err := readSecret(node)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, secret)
+	}
+	return out, nil
+}
+
+func absolute(path string) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("want an absolute path, got %q", path)
+	}
+	return nil
+}
+
+func checkListen(s string) error {
+	if _, _, err := net.SplitHostPort(s); err != nil {
+		return fmt.Errorf("want host:port such as 127.0.0.1:8080, got %q", s)
+	}
+	return nil
+}
+
+func checkSandbox(s string) error {
+	if !slices.Contains(sandboxModes, s) {
+		return fmt.Errorf("unknown mode %q; there are: %s", s, strings.Join(sandboxModes, ", "))
+	}
+	return nil
+}
+
+// checkURL wants https, since tokens travel there; http only to this machine.
+func checkURL(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("want an address such as https://github.example.com/api/v3/, without user, query or fragment")
+	}
+	addr, notIP := netip.ParseAddr(u.Hostname())
+	local := u.Hostname() == "localhost" || notIP == nil && addr.IsLoopback()
+	if u.Scheme != "https" && (u.Scheme != "http" || !local) {
+		return errors.New("want https; http is only for this machine")
+	}
+	return nil
+}
