@@ -1,0 +1,224 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How a run's processes are known without a pid namespace: by ancestry, session
+// and group, and by a mark. A daemon leaves the first three; the mark is inherited
+// over every fork, and over every exec that passes the environment on: it is a
+// variable that each run has with a value of its own. A hostile process can drop
+// it; see marked.strays for what landlock adds. (A resource limit as the mark
+// cannot be dropped so easily, but it is set on this whole process for the time
+// of a fork, and whatever else of the program forks in that instant bears it.)
+
+// markKey is the variable that holds the mark.
+const markKey = "SLIPWAY_RUN"
+
+// marks are those of the running runs, each with the pid of its first process.
+var marks = struct {
+	sync.Mutex
+	live map[uint64]int
+}{live: map[uint64]int{}}
+
+// becomeReaper makes orphans of our children ours, so that they can be found
+// and waited for.
+var becomeReaper = sync.OnceValue(func() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the reaper of orphans: %w", err)
+	}
+	return nil
+})
+
+// startWithMark starts cmd under a new mark. It holds the lock meanwhile: a
+// process that has started is known to others as the first one of its run.
+// before, if set, is told the mark first.
+func startWithMark(cmd *exec.Cmd, before func(mark uint64) error) (uint64, error) {
+	if err := becomeReaper(); err != nil {
+		return 0, err
+	}
+	marks.Lock()
+	defer marks.Unlock()
+	mark := rand.Uint64()
+	for _, taken := marks.live[mark]; mark == 0 || taken; _, taken = marks.live[mark] {
+		mark = rand.Uint64()
+	}
+	if before != nil {
+		if err := before(mark); err != nil {
+			return 0, err
+		}
+	}
+	cmd.Env = setEnv(cmd.Env, markKey, strconv.FormatUint(mark, 10))
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	marks.live[mark] = cmd.Process.Pid
+	return mark, nil
+}
+
+func releaseMark(mark uint64) {
+	marks.Lock()
+	defer marks.Unlock()
+	delete(marks.live, mark)
+}
+
+// ofALiveRun reports whether a process bears the mark of a run or is the first
+// process of one: a dead one shows no mark any more.
+func ofALiveRun(pid int, mark uint64) bool {
+	marks.Lock()
+	defer marks.Unlock()
+	if _, live := marks.live[mark]; live {
+		return true
+	}
+	for _, root := range marks.live {
+		if root == pid {
+			return true
+		}
+	}
+	return false
+}
+
+// markOf reads the mark of a process; 0 when it has none, or has gone.
+func markOf(pid int) uint64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return 0
+	}
+	for entry := range bytes.SplitSeq(data, []byte{0}) {
+		if value, ok := bytes.CutPrefix(entry, []byte(markKey+"=")); ok {
+			mark, err := strconv.ParseUint(string(value), 10, 64)
+			if err != nil {
+				return 0 // somebody else's
+			}
+			return mark
+		}
+	}
+	return 0
+}
+
+// What a marked process is, which decides what is certainly its own.
+type origin int
+
+const (
+	hostProcess     origin = iota
+	confinedProcess        // by landlock: no_new_privs is set and cannot be undone
+)
+
+// marked is the kin of a process that has no pid namespace.
+type marked struct {
+	root   proc
+	mark   uint64
+	origin origin
+}
+
+// startMarked starts cmd and returns its kin.
+func startMarked(cmd *exec.Cmd, from origin) (*marked, error) {
+	mark, err := startWithMark(cmd, nil)
+	if err != nil {
+		return nil, err
+	}
+	// It cannot have been waited for yet, so it is in /proc, if only as a zombie.
+	root, err := readProc(cmd.Process.Pid)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		releaseMark(mark)
+		return nil, err
+	}
+	return &marked{root: root, mark: mark, origin: from}, nil
+}
+
+func (m *marked) signal(sig unix.Signal) {
+	mine, _ := m.members() // a failure shows in end
+	for _, p := range mine {
+		p.signal(sig)
+	}
+}
+
+func (m *marked) end() (time.Duration, error) {
+	defer releaseMark(m.mark)
+	return killAll(m.members)
+}
+
+// members are the processes of the run that exist now.
+func (m *marked) members() ([]proc, error) {
+	all, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	below := descendants(all, m.root.pid)
+	var mine []proc
+	for _, p := range all {
+		if p.start < m.root.start || p.pid == os.Getpid() {
+			continue
+		}
+		if below[p.pid] || p.group == m.root.pid || p.session == m.root.pid || m.strays(p) {
+			mine = append(mine, p)
+		}
+	}
+	return mine, nil
+}
+
+// strays reports whether p left its ancestors but is of this run. A landlocked
+// process may have changed its mark to hide. It is an orphan of ours then, cannot
+// gain privileges, and bears the mark of no run: no honest process is like that.
+func (m *marked) strays(p proc) bool {
+	mark := markOf(p.pid)
+	if mark == m.mark {
+		return true
+	}
+	if m.origin != confinedProcess || p.parent != os.Getpid() || ofALiveRun(p.pid, mark) {
+		return false
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	return err == nil && bytes.Contains(status, []byte("\nNoNewPrivs:\t1\n"))
+}
+
+// killAll kills what members lists and waits for those that have become our
+// children, until there is nothing to list. A list is no snapshot: a process may
+// start behind the reader's back. But its parent is listed then, dead or alive, and
+// so there is another round. It gives up on a process that the kernel holds.
+func killAll(members func() ([]proc, error)) (cpu time.Duration, err error) {
+	self := os.Getpid()
+	pause := time.Millisecond
+	for deadline := time.Now().Add(5 * time.Second); ; pause = min(2*pause, 50*time.Millisecond) {
+		found, err := members()
+		var left []int
+		for _, p := range found {
+			switch {
+			case p.state != 'Z' && p.state != 'X':
+				left = append(left, p.pid)
+				p.signal(unix.SIGKILL)
+			case p.parent == self:
+				left = append(left, p.pid)
+				cpu += waitFor(p.pid)
+			}
+		}
+		if err == nil && len(left) == 0 {
+			return cpu, nil
+		}
+		if time.Now().After(deadline) {
+			return cpu, errors.Join(fmt.Errorf("sandbox: processes %v do not end", left), err)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// waitFor takes an adopted child that has ended out of the process table.
+func waitFor(pid int) time.Duration {
+	var usage unix.Rusage
+	if got, err := unix.Wait4(pid, nil, unix.WNOHANG, &usage); err != nil || got != pid {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
