@@ -1,0 +1,81 @@
+package repo
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// A scratch index is git's list of a directory's files for one operation. It
+// lies in the mirror, where no agent can reach it, and an aborted git leaves
+// nothing locked or half written in it.
+type scratchIndex struct{ path string }
+
+// An index that was not used for so long belongs to a directory that is gone.
+const indexAge = 7 * 24 * time.Hour
+
+func (m *Mirror) indexes() string { return filepath.Join(m.private(), "index") }
+
+func (m *Mirror) newIndex() (scratchIndex, error) {
+	if err := os.MkdirAll(m.indexes(), 0o700); err != nil {
+		return scratchIndex{}, fmt.Errorf("index: %w", err)
+	}
+	tmp, err := os.MkdirTemp(m.indexes(), "work-")
+	if err != nil {
+		return scratchIndex{}, fmt.Errorf("index: %w", err)
+	}
+	return scratchIndex{filepath.Join(tmp, "index")}, nil
+}
+
+func (ix scratchIndex) discard() {
+	_ = os.RemoveAll(filepath.Dir(ix.path)) // else a sweep does it
+}
+
+// The index of a checkout is remembered, so that the next one in the same
+// directory knows which files the last one put there.
+func (m *Mirror) memory(dir string) string {
+	key := sha256.Sum256([]byte(dir))
+	return filepath.Join(m.indexes(), hex.EncodeToString(key[:16]))
+}
+
+// recall fills the index from memory; none is an empty index.
+//
+// Git takes a file for unchanged when size and times are, unless the file is
+// not older than the index: then it compares contents. Whoever runs in the
+// directory can set times, and git's have whole seconds; an index dated at the
+// beginning of time makes git compare always.
+func (ix scratchIndex) recall(memory string) error {
+	if err := copyFile(memory, ix.path, 0o600); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("index: %w", err)
+	}
+	return os.Chtimes(ix.path, time.Unix(1, 0), time.Unix(1, 0))
+}
+
+func (ix scratchIndex) remember(memory string) error {
+	if err := os.Rename(ix.path, memory); err != nil {
+		return fmt.Errorf("index: %w", err)
+	}
+	return nil
+}
+
+func copyFile(from, to string, mode fs.FileMode) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = src.Close() }()
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
+}
