@@ -1,0 +1,184 @@
+package runtime
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/slipway-dev/slipway/pipeline/sandbox"
+)
+
+// Claude runs the CLI Claude Code, one process per call. Nothing of the
+// repository is executed when it starts: neither hooks of its settings nor its
+// MCP servers.
+type Claude struct {
+	opts ClaudeOptions
+	hide *redactor
+}
+
+// ClaudeOptions say where the CLI is and how it reaches its model.
+type ClaudeOptions struct {
+	Path    string   // the program; empty is claude, looked up in PATH
+	Env     []string // KEY=value, such as ANTHROPIC_BASE_URL
+	Secrets []string // KEY=value, such as ANTHROPIC_API_KEY; the values never appear in events, results and errors
+	Box     *sandbox.Box
+}
+
+// claudeCredentials are the variables that log the CLI in. A scratch HOME hides
+// any other login.
+var claudeCredentials = []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"}
+
+// claudeTools are the CLI's names of the tools that roles are granted.
+var claudeTools = map[Tool]string{Read: "Read", Write: "Write", Edit: "Edit", Bash: "Bash", Glob: "Glob", Grep: "Grep"}
+
+const (
+	// claudeRaw bounds the raw output. It holds every message twice, the first
+	// time in pieces of a few words, each wrapped in some hundred bytes; what
+	// is kept of it is bounded by maxOutput.
+	claudeRaw = 8 * maxOutput
+
+	// claudeGrace lets the CLI write its result, and so its cost, after SIGINT.
+	claudeGrace = 1500 * time.Millisecond
+
+	// maxArgument is less than Linux takes as one argument (128 KiB).
+	maxArgument = 96 << 10
+)
+
+// NewClaude returns the runtime that runs Claude Code.
+func NewClaude(opts ClaudeOptions) (*Claude, error) {
+	if opts.Box == nil {
+		return nil, errors.New("runtime claude_code: no sandbox is given")
+	}
+	opts.Path = cmp.Or(opts.Path, "claude")
+	secrets := slices.Clone(opts.Secrets)
+	for _, entry := range opts.Env {
+		if key, _, _ := strings.Cut(entry, "="); slices.Contains(claudeCredentials, key) {
+			secrets = append(secrets, entry)
+		}
+	}
+	return &Claude{opts: opts, hide: newRedactor(secrets)}, nil
+}
+
+// Run runs the CLI once. What it used and cost is in the Result also when the
+// call failed, as far as the CLI could still say so.
+func (r *Claude) Run(ctx context.Context, c Call, emit func(Event)) (Result, error) {
+	program, err := r.program()
+	if err != nil {
+		return Result{}, err
+	}
+	args, prompt := r.arguments(c)
+	cmd := sandbox.Command{
+		Args:      append([]string{program}, args...),
+		Dir:       c.Dir,
+		Env:       r.environ(c.Home),
+		Stdin:     strings.NewReader(prompt),
+		Writable:  writable(c),
+		Readable:  append([]string{program}, c.ReadOnlyDirs...),
+		MaxOutput: claudeRaw,
+		Grace:     claudeGrace,
+	}
+	out := claudeOutput{emit: emit, hide: r.hide, idle: cmp.Or(max(c.Idle, 0), DefaultIdle), spent: dollars{}}
+	end, err := runLines(ctx, r.opts.Box, cmd, c, r.hide, out.line)
+	res, priceErr := out.settle(c)
+	switch {
+	case err != nil:
+		return res, err
+	case priceErr != nil:
+		return res, &Error{Class: Refused, Reason: "claude: " + priceErr.Error(), Err: priceErr}
+	}
+	if failure := out.failure(c, end); failure != nil {
+		failure.Reason = r.hide.text(failure.Reason)
+		return res, failure
+	}
+	return res, nil
+}
+
+// arguments returns the CLI's arguments and what it reads.
+func (r *Claude) arguments(c Call) (args []string, prompt string) {
+	var tools []string
+	for _, tool := range c.Tools {
+		if name, ok := claudeTools[tool]; ok {
+			tools = append(tools, name)
+		}
+	}
+	granted := strings.Join(tools, ",")
+	args = []string{
+		"-p", "--output-format", "stream-json", "--verbose",
+		// A long answer is silent without its pieces, and would pass for a stall.
+		"--include-partial-messages",
+		// The trust dialog is skipped with -p: without these two, the hooks and
+		// the MCP servers of the repository are started.
+		"--setting-sources", "user", "--strict-mcp-config",
+		// The tools that exist at all; the permission mode alone denies none.
+		"--tools", granted, "--disallowedTools", "Task,Agent",
+	}
+	if r.opts.Box.Mode() == sandbox.Bubblewrap {
+		args = append(args, "--permission-mode", "bypassPermissions")
+	} else {
+		args = append(args, "--permission-mode", "acceptEdits")
+		if granted != "" {
+			args = append(args, "--allowedTools", granted)
+		}
+		for _, dir := range c.ReadOnlyDirs {
+			args = append(args, "--add-dir", dir)
+		}
+	}
+	if c.Model != "" {
+		args = append(args, "--model", c.Model)
+	}
+	if c.MaxTurns > 0 {
+		args = append(args, "--max-turns", strconv.Itoa(c.MaxTurns))
+	}
+	if c.BudgetMicros > 0 {
+		args = append(args, "--max-budget-usd", fmt.Sprintf("%d.%06d", c.BudgetMicros/1_000_000, c.BudgetMicros%1_000_000))
+	}
+	if len(c.Schema) > 0 {
+		args = append(args, "--json-schema", string(c.Schema))
+	}
+	if c.Session != "" {
+		args = append(args, "--resume", c.Session)
+	}
+	prompt = c.Prompt
+	switch {
+	case c.System == "":
+	case len(c.System) <= maxArgument:
+		args = append(args, "--append-system-prompt", c.System)
+	default:
+		prompt = c.System + "\n\n" + prompt
+	}
+	return args, prompt
+}
+
+func (r *Claude) environ(home string) []string {
+	env := []string{
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", // no connection but to the API
+		"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1",     // one result, which comes last
+	}
+	if r.opts.Box.Mode() == sandbox.Bubblewrap {
+		env = append(env, "IS_SANDBOX=1") // else user 0 may not bypass permissions
+	}
+	return sandbox.Environ(home, slices.Concat(env, r.opts.Env, r.opts.Secrets)...)
+}
+
+// program returns the CLI's real path: a link to it may lie where the sandbox
+// does not reach.
+func (r *Claude) program() (string, error) {
+	found, err := sandbox.LookPath(r.opts.Path, sandbox.Environ("", r.opts.Env...))
+	if err == nil {
+		found, err = filepath.Abs(found)
+	}
+	if err == nil {
+		found, err = filepath.EvalSymlinks(found)
+	}
+	if err != nil {
+		return "", &Error{Class: Fatal, Err: err, Reason: fmt.Sprintf(
+			"Claude Code is not installed: %s: %v; install %s@%s, or configure its path", r.opts.Path, err, claudePackage, ClaudeVersion)}
+	}
+	return found, nil
+}
