@@ -1,0 +1,217 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/slipway-dev/slipway/pipeline/runtime"
+	"github.com/slipway-dev/slipway/pipeline/step"
+)
+
+// An Answer is the record of one turn: what the runtime returned, or why it
+// returned nothing of use.
+type Answer struct {
+	Output  json.RawMessage `json:"output,omitempty"`
+	Text    string          `json:"text,omitempty"` // only when there is no Output
+	Session string          `json:"session,omitempty"`
+	Turns   int             `json:"turns,omitempty"`
+	Denials []string        `json:"denials,omitempty"`
+	Failure string          `json:"failure,omitempty"`
+	Role    string          `json:"role"`
+
+	liveSession string // Session, if this process ran the turn: a CLI's session dies with its directory
+	entry       step.Entry
+}
+
+// Record puts cost, tokens, model and commit into the journal entry.
+func (a Answer) Record(e *step.Entry) {
+	e.Input, e.Commit, e.CostMicros = a.entry.Input, a.entry.Commit, a.entry.CostMicros
+	e.Tokens, e.Runtime, e.Model = a.entry.Tokens, a.entry.Runtime, a.entry.Model
+}
+
+// said is what the agent answered, for quoting it back.
+func (a Answer) said() string {
+	if len(a.Output) > 0 {
+		return string(a.Output)
+	}
+	return a.Text
+}
+
+// maxText bounds the text kept of an answer without output.
+const maxText = 16 << 10
+
+// turn returns the recorded answer of call.Step or runs the agent.
+func (c *Crew) turn(ctx context.Context, work Workspace, call runtime.Call) (Answer, error) {
+	live := ""
+	commit := ""
+	ran := false
+	answer, err := step.Do(ctx, c.Journal, call.Step, func(ctx context.Context) (Answer, error) {
+		ran = true
+		a, err := c.run(ctx, work, call)
+		live, commit = a.liveSession, a.entry.Commit
+		return a, err
+	})
+	if err != nil {
+		return Answer{}, err
+	}
+	answer.liveSession = live
+	if !ran {
+		commit = c.Journal.Commit(call.Step)
+	}
+	if commit != "" {
+		work.Found(commit)
+	}
+	return answer, nil
+}
+
+// run runs one turn for real: slot, budget, worktree, agent, commit.
+func (c *Crew) run(ctx context.Context, work Workspace, call runtime.Call) (Answer, error) {
+	target, err := c.Target(call.Role)
+	if err != nil {
+		return Answer{}, err
+	}
+	call.Model = target.Model
+	release, err := c.Slots.take(ctx, c.Draining)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer release()
+	reserve, err := c.Budget.reserve()
+	if err != nil {
+		return Answer{}, err
+	}
+	var result runtime.Result
+	defer func() { reserve.settle(result.CostMicros) }()
+	call.BudgetMicros = reserve.micros
+	if call.Home, err = c.Home(call.Step); err != nil {
+		return Answer{}, err
+	}
+	if err := work.Prepare(ctx); err != nil {
+		return Answer{}, fmt.Errorf("prepare the worktree of %s: %w", call.Step, err)
+	}
+
+	result, failure, err := c.try(ctx, target, call)
+	if err != nil {
+		return Answer{}, err
+	}
+	if !json.Valid(result.Output) {
+		result.Output = nil // it could not be recorded; the text says what it was
+	}
+	a := Answer{
+		Output: result.Output, Session: result.Session, liveSession: result.Session,
+		Turns: result.Turns, Denials: result.Denials, Failure: failure, Role: call.Role,
+		entry: step.Entry{
+			Input: digest(call), CostMicros: result.CostMicros, Runtime: target.Name, Model: target.Model,
+			Tokens: step.Tokens{
+				Input: result.Usage.Input, Output: result.Usage.Output,
+				CacheRead: result.Usage.CacheRead, CacheWrite: result.Usage.CacheWrite,
+			},
+		},
+	}
+	if len(a.Output) == 0 {
+		a.Text = result.Text[max(0, len(result.Text)-maxText):]
+	}
+	if !call.ReadOnly {
+		if a.entry.Commit, err = work.Collect(ctx); err != nil {
+			if ctx.Err() != nil {
+				return Answer{}, context.Cause(ctx)
+			}
+			// What the agent left cannot be a commit: that is its failure.
+			a.Failure = fmt.Sprintf("what the agent left was refused: %v", err)
+			a.entry.Commit = ""
+		}
+	}
+	return a, nil
+}
+
+// try runs the agent, again after transient failures. A failure is what ended
+// the call for good; an error is what must not be recorded.
+func (c *Crew) try(ctx context.Context, target Target, call runtime.Call) (result runtime.Result, failure string, err error) {
+	pause := c.Limits.Backoff
+	var spent runtime.Result
+	for attempt := 0; ; attempt++ {
+		result, err = c.once(ctx, target.Runtime, call)
+		result.CostMicros += spent.CostMicros
+		result.Usage.Input += spent.Usage.Input
+		result.Usage.Output += spent.Usage.Output
+		result.Usage.CacheRead += spent.Usage.CacheRead
+		result.Usage.CacheWrite += spent.Usage.CacheWrite
+		spent = result
+		if err == nil {
+			return result, "", nil
+		}
+		if ctx.Err() != nil {
+			return result, "", context.Cause(ctx)
+		}
+		problem, ok := errors.AsType[*runtime.Error](err)
+		if !ok {
+			return result, "", fmt.Errorf("run %s: %w", call.Step, err)
+		}
+		switch {
+		case problem.Class == runtime.Fatal:
+			return result, "", fmt.Errorf("%w: %s", ErrFatal, problem.Reason)
+		case problem.Class == runtime.Refused:
+			return result, problem.Reason, nil
+		case attempt >= c.Limits.Retries:
+			return result, fmt.Sprintf("gave up after %d tries: %s", attempt+1, problem.Reason), nil
+		}
+		c.Log.WarnContext(ctx, "agent call failed, trying again", "key", call.Step, "reason", problem.Reason, "pause", max(pause, problem.After))
+		if err := c.wait(ctx, max(pause, problem.After)); err != nil {
+			return result, "", err
+		}
+		pause *= 2
+	}
+}
+
+// once runs the agent one time and writes its events to the transcript.
+func (c *Crew) once(ctx context.Context, rt runtime.Runtime, call runtime.Call) (runtime.Result, error) {
+	path := c.transcript(call.Step)
+	if path == "" {
+		return rt.Run(ctx, call, func(runtime.Event) {})
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return runtime.Result{}, fmt.Errorf("keep the transcript: %w", err)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return runtime.Result{}, fmt.Errorf("keep the transcript: %w", err)
+	}
+	out := json.NewEncoder(file)
+	var lost error
+	result, err := rt.Run(ctx, call, func(e runtime.Event) { lost = errors.Join(lost, out.Encode(e)) })
+	if lost = errors.Join(lost, file.Close()); lost != nil {
+		c.Log.WarnContext(ctx, "the transcript is incomplete", "key", call.Step, "error", lost)
+	}
+	return result, err
+}
+
+// digest names what the call was given, for audit and strict replay.
+func digest(call runtime.Call) string {
+	h := sha256.New()
+	for _, part := range []string{call.Role, call.Model, call.System, call.Prompt, string(call.Schema)} {
+		_, _ = fmt.Fprintf(h, "%d\n%s", len(part), part) // a hash takes everything
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// wait pauses between tries. A try after the pause would be a new start, which
+// draining refuses.
+func (c *Crew) wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.Draining:
+		return ErrDraining
+	case <-timer.C:
+		return nil
+	}
+}
