@@ -1,0 +1,75 @@
+// Package debt is the account of every compromise of a build. Whatever was
+// waived, dropped, unmerged or unverified is an Item in the one Ledger of the
+// build, and every printed surface shows the same items.
+package debt
+
+import "slices"
+
+// Type says what kind of compromise an item is.
+type Type string
+
+// The types of debt.
+const (
+	DroppedCriterion   Type = "dropped_acceptance_criterion"
+	MissingFeature     Type = "missing_functionality"
+	UnmetCriterion     Type = "unmet_acceptance_criterion"
+	WaivedReview       Type = "waived_review"
+	UnmergedWork       Type = "unmerged_work"
+	FailedWork         Type = "failed_work"
+	SkippedWork        Type = "skipped_work"
+	UnverifiedCriteria Type = "unverified_criterion"
+	ReviewFinding      Type = "review_finding"
+)
+
+// Severity ranks an item.
+type Severity string
+
+// The severities, worst first.
+const (
+	High   Severity = "high"
+	Medium Severity = "medium"
+	Low    Severity = "low"
+)
+
+// An Item is one recorded compromise.
+type Item struct {
+	Type          Type     `json:"type"`
+	Severity      Severity `json:"severity"`
+	IssueName     string   `json:"issue_name,omitempty"`
+	Criterion     string   `json:"criterion,omitempty"`
+	Justification string   `json:"justification"`
+	File          string   `json:"file,omitempty"`
+	FollowUp      string   `json:"follow_up,omitempty"`
+}
+
+// Ledger collects the items of one build in the order they were recorded. It
+// only grows; recording an equal item again changes nothing, so that a resumed
+// build may record what it recorded before.
+type Ledger struct{ items []Item }
+
+// Record adds items that are not in the ledger yet.
+func (l *Ledger) Record(items ...Item) {
+	for _, it := range items {
+		if !slices.Contains(l.items, it) {
+			l.items = append(l.items, it)
+		}
+	}
+}
+
+// Items returns a copy, worst severity first, otherwise as recorded.
+func (l *Ledger) Items() []Item {
+	out := slices.Clone(l.items)
+	slices.SortStableFunc(out, func(a, b Item) int { return a.Severity.rank() - b.Severity.rank() })
+	return out
+}
+
+func (s Severity) rank() int {
+	switch s {
+	case High:
+		return 0
+	case Medium:
+		return 1
+	default:
+		return 2
+	}
+}

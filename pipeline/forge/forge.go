@@ -1,0 +1,133 @@
+// Package forge is GitHub in our words: the values that pass between the
+// pipeline, the handlers and whatever speaks to GitHub. It holds no behaviour
+// that needs a network.
+package forge
+
+import (
+	"strconv"
+	"time"
+)
+
+// A Repo names a repository and how the App reaches it.
+type Repo struct {
+	Owner         string `json:"owner"`
+	Name          string `json:"name"`
+	ID            int64  `json:"id,omitempty"`
+	Installation  int64  `json:"installation,omitempty"`
+	DefaultBranch string `json:"default_branch,omitempty"`
+}
+
+// String is owner/name.
+func (r Repo) String() string { return r.Owner + "/" + r.Name }
+
+// A Ticket is a GitHub issue as it stood when it was read.
+type Ticket struct {
+	Number int       `json:"number"`
+	Title  string    `json:"title"`
+	Body   string    `json:"body"`
+	Author string    `json:"author"`
+	State  string    `json:"state"` // open or closed
+	Labels []string  `json:"labels,omitempty"`
+	URL    string    `json:"url"`
+	Pull   bool      `json:"pull,omitempty"` // it is a pull request's thread
+	Taken  time.Time `json:"taken,omitzero"` // when this snapshot was made
+}
+
+// A Person is a GitHub account.
+type Person struct {
+	Login string `json:"login"`
+	ID    int64  `json:"id"`
+	Bot   bool   `json:"bot,omitempty"`
+}
+
+// NoReply is the address that GitHub attributes to the account without
+// disclosing its own.
+func (p Person) NoReply() string {
+	return strconv.FormatInt(p.ID, 10) + "+" + p.Login + "@users.noreply.github.com"
+}
+
+// Role is what a person may do in a repository, least first.
+type Role int
+
+// The roles of GitHub's permission API, in ascending order.
+const (
+	None Role = iota
+	Read
+	Triage
+	Write
+	Maintain
+	Admin
+)
+
+// String is GitHub's name of the role.
+func (r Role) String() string {
+	return [...]string{"none", "read", "triage", "write", "maintain", "admin"}[r]
+}
+
+// A Credential lets git reach a repository for a short time.
+type Credential struct {
+	URL   string // what git fetches from and pushes to, without user or secret
+	User  string
+	Token string
+}
+
+// A Branch is a head that a build wants to write. Ours lists the commits that
+// this build may itself have put there.
+type Branch struct {
+	Name string   `json:"name"`
+	Head string   `json:"head,omitempty"` // what the remote has; empty when it has no such branch
+	Ours []string `json:"-"`
+}
+
+// A Draft is a draft pull request that should exist for Head against Base.
+type Draft struct {
+	Head  string `json:"head"` // branch name
+	Base  string `json:"base"`
+	Title string `json:"title"`
+	Body  string `json:"body"`
+}
+
+// A Pull is a pull request as the forge has it.
+type Pull struct {
+	Number  int    `json:"number"`
+	URL     string `json:"url"`
+	Draft   bool   `json:"draft"`
+	State   string `json:"state"`
+	Head    string `json:"head"`     // branch name
+	HeadSHA string `json:"head_sha"` // commit
+	Title   string `json:"title"`
+	Body    string `json:"body"`
+}
+
+// A Comment is one comment on a ticket, found again by its marker.
+type Comment struct {
+	Ticket int    `json:"ticket"`
+	Marker string `json:"marker"` // hidden text that names the run; EnsureComment puts it in the body
+	Body   string `json:"body"`
+	ID     int64  `json:"id,omitempty"`
+	URL    string `json:"url,omitempty"`
+}
+
+// A Check is a check run on one commit, found again by Name and ExternalID.
+type Check struct {
+	Name       string    `json:"name"`
+	HeadSHA    string    `json:"head_sha"`
+	ExternalID string    `json:"external_id"`          // <run>:<sha>
+	Status     string    `json:"status"`               // queued, in_progress, completed
+	Conclusion string    `json:"conclusion,omitempty"` // success, neutral, failure, …; only when completed
+	Title      string    `json:"title"`
+	Summary    string    `json:"summary"`
+	Text       string    `json:"text,omitempty"`
+	DetailsURL string    `json:"details_url,omitempty"`
+	Started    time.Time `json:"started,omitzero"`
+	Completed  time.Time `json:"completed,omitzero"`
+	ID         int64     `json:"id,omitempty"`
+	URL        string    `json:"url,omitempty"`
+}
+
+// A Subject is what a reaction is put on: a comment, or the ticket itself when
+// Comment is zero.
+type Subject struct {
+	Ticket  int   `json:"ticket"`
+	Comment int64 `json:"comment,omitempty"`
+}

@@ -1,0 +1,146 @@
+package report
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/slipway-dev/slipway/pipeline/debt"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares got with testdata/golden/name.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", "golden", name)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (-update writes it anew); got:\n%s", path, got)
+	}
+}
+
+const (
+	base  = "1111111111111111111111111111111111111111"
+	head  = "2222222222222222222222222222222222222222"
+	merge = "3333333333333333333333333333333333333333"
+)
+
+func queued() Build {
+	return Build{ID: "b-4711", State: Queued, Title: "Limit requests per client", Repo: "acme/api", Ticket: 12, Requester: "dana", Base: "main"}
+}
+
+func running() Build {
+	b := queued()
+	b.State, b.BaseSHA, b.Branch = Running, base, "slipway/12-limit-requests"
+	b.CommentURL = "https://github.com/acme/api/issues/12#issuecomment-99"
+	b.Stages = []Stage{
+		{Name: "plan", State: "done", Detail: "4 issues", Elapsed: 92 * time.Second},
+		{Name: "init", State: "done", Elapsed: 1400 * time.Millisecond},
+		{Name: "execute", State: "running"},
+		{Name: "verify", State: "pending"},
+		{Name: "publish", State: "pending"},
+	}
+	b.Issues = []Issue{
+		{Number: 1, Name: "token-bucket", Title: "Token bucket", Outcome: Completed, Iterations: 1, Merge: merge, CostMicros: 410_000, RiskRationale: "small, pure code"},
+		{Number: 2, Name: "middleware", Title: "Middleware for | handlers", Outcome: InProgress, DependsOn: []string{"token-bucket"}, Iterations: 2, Flagged: true, Detail: "coder, round 2", CostMicros: 250_000, RiskRationale: "touches every route"},
+		{Number: 3, Name: "config", Title: "Limits in the configuration", Outcome: Landing},
+		{Number: 4, Name: "docs", Title: "Say so in the README", Outcome: Pending, DependsOn: []string{"middleware", "config"}},
+	}
+	b.CostMicros, b.AgentCalls, b.Elapsed = 1_234_567, 9, 754*time.Second
+	return b
+}
+
+func withDebt() Build {
+	b := running()
+	b.State, b.Success, b.Head, b.Closes, b.Comments = SucceededWithDebt, true, head, true, 1
+	b.Summary = "Adds a token bucket per client and a middleware that answers 429 with Retry-After."
+	for i := range b.Stages {
+		b.Stages[i].State = "done"
+	}
+	b.Issues[1].Outcome, b.Issues[1].Detail, b.Issues[1].Merge = CompletedWithDebt, "the header of HTTP/1.0 is missing", merge
+	b.Issues[2].Outcome, b.Issues[2].Merge, b.Issues[2].Detail = Completed, merge, ""
+	b.Issues[3].Outcome, b.Issues[3].Detail = Skipped, "its dependency did not land in time"
+	b.Debt = []debt.Item{
+		{Type: debt.SkippedWork, Severity: debt.High, IssueName: "docs", Justification: "never started", FollowUp: "/build docs only"},
+		{Type: debt.DroppedCriterion, Severity: debt.Low, IssueName: "middleware", Criterion: "HTTP/1.0 clients get the header", Justification: "no client of this kind is known", File: "middleware/limit.go"},
+	}
+	b.Verification = &Verification{
+		Passed: true, Commit: head,
+		Criteria: []Criterion{
+			{ID: "AC-1", Text: "The 11th request in a second gets 429", MustHave: true, Passed: true, Verified: true, Evidence: "TestLimit/eleventh", IssueName: "middleware", Commits: []string{merge}},
+			{ID: "AC-2", Text: "The README tells of the limits", Passed: true, Evidence: "nobody wrote it", IssueName: "docs"},
+		},
+		Commands: []Command{
+			{Name: "build", Line: "go build ./...", Passed: true, Elapsed: 2300 * time.Millisecond},
+			{Name: "test", Line: "go test ./... | tee out.txt", Passed: true, Flaky: true, Elapsed: 14 * time.Second},
+		},
+	}
+	b.Kept = []Ref{{IssueName: "docs", Ref: "refs/slipway/b-4711/04-docs", Commit: base, Why: "unfinished"}}
+	b.Costs = []Cost{
+		{Role: "coder", Runtime: "claude_code", Model: "sonnet", Calls: 6, Micros: 1_200_000},
+		{Role: "qa_synthesizer", Runtime: "claude_code", Model: "haiku", Calls: 3, Micros: 34_567},
+	}
+	b.Notes = []string{"The lint command was not found and did not run."}
+	b.Pull = &Pull{Number: 13, Draft: true, URL: "https://github.com/acme/api/pull/13"}
+	b.Checks = []Check{{Name: "slipway/build", Conclusion: "success", HeadSHA: head, URL: "https://github.com/acme/api/runs/5"}}
+	b.PRD = "# Limits\n\n- 10 requests a second\n- ask @dana, fixes #12\n\n```go\nvar m map[string]int\n```"
+	b.Architecture = "A `Bucket` per client.\n\n<!-- hidden -->\n<b>Locks</b>: one."
+	return b
+}
+
+func failed() Build {
+	b := withDebt()
+	b.State, b.Success, b.Closes, b.Pull, b.Checks = Failed, false, false, nil, nil
+	b.Cause, b.Next = "the tests are red on the head commit", "/resume"
+	b.Verification.Passed = false
+	b.Verification.Commands[1].Passed, b.Verification.Commands[1].Exit = false, 1
+	b.Verification.Commands[1].Output = "--- FAIL: TestLimit\n    got 200, want 429\n```\nFAIL\n"
+	return b
+}
+
+func needsHuman() Build {
+	b := running()
+	b.State, b.Cause, b.Next = NeedsHuman, "the budget of $25.00 is spent; it resets at 00:00 UTC", "/resume --budget 40"
+	b.Issues[1].Outcome, b.Issues[2].Outcome, b.Issues[3].Outcome = FailedEscalated, Completed, FailedUnrecoverable
+	return b
+}
+
+func TestGolden(t *testing.T) {
+	builds := map[string]Build{
+		"queued": queued(), "running": running(), "with-debt": withDebt(), "failed": failed(), "needs-human": needsHuman(),
+	}
+	const template = "<!-- Tell us -->\n## Description\n\n<!-- what -->\n\n## How was it tested?\n\n## Related issues\n\n- [ ] I asked @acme/owners\n"
+	for name, b := range builds {
+		t.Run(name, func(t *testing.T) {
+			golden(t, "comment-"+name+".md", Comment(b))
+			golden(t, "status-"+name+".md", Status(b))
+			if !b.State.Final() {
+				return
+			}
+			golden(t, "pull-"+name+".md", "# "+PullTitle(b)+"\n\n"+PullBody(b, template))
+			golden(t, "report-"+name+".md", Markdown(b))
+			title, summary, text := CheckOutput(b)
+			golden(t, "check-"+name+".md", Conclusion(b)+": "+title+"\n\n==== summary\n\n"+summary+"\n==== text\n\n"+text)
+			event, err := json.MarshalIndent(Done(b), "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, "done-"+name+".json", string(event)+"\n")
+		})
+	}
+}

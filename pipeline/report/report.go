@@ -1,0 +1,174 @@
+// Package report is the one account of a build. A Build is a fold of the
+// journal; the tracking comment, the check run, the draft pull request, the
+// done-event and report.md are all printed from it by pure functions, so they
+// cannot disagree.
+package report
+
+import (
+	"time"
+
+	"github.com/slipway-dev/slipway/pipeline/debt"
+)
+
+// A State is where a build stands.
+type State string
+
+// The states of a build; from Succeeded on they are final.
+const (
+	Queued            State = "queued"
+	Running           State = "running"
+	Succeeded         State = "succeeded"
+	SucceededWithDebt State = "succeeded_with_debt"
+	Failed            State = "failed"
+	TimedOut          State = "timed_out"
+	Canceled          State = "cancelled"
+	NeedsHuman        State = "needs_human"
+	Planned           State = "planned" // no more than a plan was asked for
+)
+
+// Final reports whether the build has ended.
+func (s State) Final() bool { return s != Queued && s != Running }
+
+// Outcome is where an issue stands.
+type Outcome string
+
+// The outcomes of an issue; Pending and InProgress are not final.
+const (
+	Pending             Outcome = "pending"
+	InProgress          Outcome = "running"
+	Landing             Outcome = "landing"
+	Completed           Outcome = "completed"
+	CompletedWithDebt   Outcome = "completed_with_debt"
+	FailedEscalated     Outcome = "failed_escalated"
+	FailedUnrecoverable Outcome = "failed_unrecoverable"
+	Skipped             Outcome = "skipped"
+)
+
+// A Build is everything that is told of a build.
+type Build struct {
+	ID        string `json:"build"`
+	State     State  `json:"state"`
+	Success   bool   `json:"success"` // every must-have criterion passed on the published commit
+	Title     string `json:"title"`   // one line, from the ticket or the PRD
+	Summary   string `json:"summary"` // one paragraph
+	Repo      string `json:"repo"`    // owner/name, or a local path's base name
+	Ticket    int    `json:"ticket,omitempty"`
+	Closes    bool   `json:"closes,omitempty"` // the base is the default branch: a closing keyword works
+	Requester string `json:"requester,omitempty"`
+	Base      string `json:"base"`            // branch
+	BaseSHA   string `json:"base_sha"`        // commit that the build started from
+	Branch    string `json:"branch"`          // what is published; empty before
+	Head      string `json:"head"`            // commit of Branch; empty before
+	Cause     string `json:"cause,omitempty"` // why it ended badly, one line
+	Next      string `json:"next,omitempty"`  // the command to type now
+
+	Stages       []Stage       `json:"stages"`
+	Issues       []Issue       `json:"issues"`
+	Debt         []debt.Item   `json:"debt"`
+	Verification *Verification `json:"verification,omitempty"`
+	Kept         []Ref         `json:"kept,omitempty"` // work that did not merge
+	Costs        []Cost        `json:"costs,omitempty"`
+	Notes        []string      `json:"notes,omitempty"` // things to know that are no debt
+
+	Pull       *Pull   `json:"pull,omitempty"`
+	Checks     []Check `json:"checks,omitempty"`
+	CommentURL string  `json:"comment_url,omitempty"`
+	Comments   int     `json:"comments"`
+
+	PRD          string `json:"prd,omitempty"`          // Markdown, shown collapsed
+	Architecture string `json:"architecture,omitempty"` // likewise
+
+	CostMicros int64         `json:"cost_micros"` // millionths of a US dollar
+	AgentCalls int           `json:"agent_calls"`
+	Started    time.Time     `json:"started,omitzero"`
+	Elapsed    time.Duration `json:"elapsed_ns"`
+}
+
+// A Stage is one phase of the build: plan, init, execute, verify, finalize, publish.
+type Stage struct {
+	Name    string        `json:"name"`
+	State   string        `json:"state"` // pending, running, done, failed, skipped
+	Detail  string        `json:"detail,omitempty"`
+	Elapsed time.Duration `json:"elapsed_ns,omitempty"`
+}
+
+// An Issue is one node of the build's graph.
+type Issue struct {
+	Number        int           `json:"number"`
+	Name          string        `json:"name"`
+	Title         string        `json:"title"`
+	Outcome       Outcome       `json:"outcome"`
+	DependsOn     []string      `json:"depends_on,omitempty"`
+	Flagged       bool          `json:"flagged,omitempty"` // took the deeper QA path
+	RiskRationale string        `json:"risk_rationale,omitempty"`
+	Iterations    int           `json:"iterations"`
+	Detail        string        `json:"detail,omitempty"` // what it is doing, or why it ended so
+	Commit        string        `json:"commit,omitempty"` // the issue's own head
+	Merge         string        `json:"merge,omitempty"`  // the merge commit that landed it
+	Ref           string        `json:"ref,omitempty"`    // where its work is kept
+	CostMicros    int64         `json:"cost_micros,omitempty"`
+	Elapsed       time.Duration `json:"elapsed_ns,omitempty"`
+}
+
+// Verification is the judgement of the published commit.
+type Verification struct {
+	Passed   bool        `json:"passed"`
+	Commit   string      `json:"commit"`
+	Criteria []Criterion `json:"criteria"`
+	Commands []Command   `json:"commands"`
+}
+
+// A Criterion is one acceptance criterion of the PRD and what was seen of it.
+type Criterion struct {
+	ID        string   `json:"id"`
+	Text      string   `json:"text"`
+	MustHave  bool     `json:"must_have"`
+	Passed    bool     `json:"passed"`
+	Verified  bool     `json:"verified"` // false: nobody could say
+	Evidence  string   `json:"evidence"`
+	IssueName string   `json:"issue_name,omitempty"`
+	Commits   []string `json:"commits,omitempty"` // merge commits of the issues that serve it
+}
+
+// A Command is an engine command and how it ended.
+type Command struct {
+	Name    string        `json:"name"` // setup, build, test, lint
+	Line    string        `json:"line"`
+	Passed  bool          `json:"passed"`
+	Flaky   bool          `json:"flaky,omitempty"` // two runs on the same commit differed
+	Exit    int           `json:"exit"`
+	Output  string        `json:"output,omitempty"` // the end of it
+	Elapsed time.Duration `json:"elapsed_ns"`
+}
+
+// A Ref is kept work.
+type Ref struct {
+	IssueName string `json:"issue_name"`
+	Ref       string `json:"ref"`
+	Commit    string `json:"commit"`
+	Why       string `json:"why"`
+}
+
+// A Cost sums the agent calls of one role on one model.
+type Cost struct {
+	Role    string `json:"role"`
+	Runtime string `json:"runtime"`
+	Model   string `json:"model"`
+	Calls   int    `json:"calls"`
+	Micros  int64  `json:"micros"`
+}
+
+// A Pull is the draft pull request as read back from the forge.
+type Pull struct {
+	Number int    `json:"number"`
+	Draft  bool   `json:"draft"`
+	URL    string `json:"url"`
+}
+
+// A Check is a check run as read back from the forge.
+type Check struct {
+	Name       string `json:"name"`
+	Conclusion string `json:"conclusion"`
+	HeadSHA    string `json:"head_sha"`
+	URL        string `json:"url,omitempty"`
+}
