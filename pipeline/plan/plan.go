@@ -1,0 +1,208 @@
+// Package plan turns a goal into a PRD, an architecture and a graph of small
+// issues. It is a chain of agents with a review loop in the middle; every turn
+// is a recorded step, so Make gives the same Result however often it is run on
+// one journal.
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slipway-dev/slipway/pipeline/agent"
+	"github.com/slipway-dev/slipway/pipeline/debt"
+	"github.com/slipway-dev/slipway/pipeline/graph"
+)
+
+// A Goal is what somebody asked for: untrusted text.
+type Goal struct {
+	Title string `json:"title"`
+	Body  string `json:"body"`
+	Text  string `json:"text,omitempty"` // what the command said beside it
+}
+
+// PRD says what is to be true when the build is done.
+type PRD struct {
+	Title                string      `json:"title"`
+	ValidatedDescription string      `json:"validated_description"`
+	AcceptanceCriteria   []Criterion `json:"acceptance_criteria"`
+	NiceToHave           []string    `json:"nice_to_have,omitempty"`
+	OutOfScope           []string    `json:"out_of_scope,omitempty"`
+	Assumptions          []string    `json:"assumptions,omitempty"`
+	Risks                []string    `json:"risks,omitempty"`
+	Size                 Size        `json:"size"`
+}
+
+// A Criterion is one thing that can be checked on the finished work.
+type Criterion struct {
+	ID       string `json:"id"` // ac-1, ac-2, …
+	Text     string `json:"text"`
+	MustHave bool   `json:"must_have"`
+}
+
+// Size grades a goal: trivial, small, medium or large.
+type Size string
+
+// Trivial goals need no architecture of their own.
+const Trivial Size = "trivial"
+
+// Architecture says how the work fits into the repository.
+type Architecture struct {
+	Summary             string      `json:"summary"`
+	Components          []Component `json:"components"`
+	Interfaces          []string    `json:"interfaces,omitempty"`
+	Decisions           []Decision  `json:"decisions,omitempty"`
+	FileChangesOverview string      `json:"file_changes_overview"`
+}
+
+// A Component is one part of the architecture.
+type Component struct {
+	Name           string   `json:"name"`
+	Responsibility string   `json:"responsibility"`
+	TouchesFiles   []string `json:"touches_files,omitempty"`
+	DependsOn      []string `json:"depends_on,omitempty"`
+}
+
+// A Decision is a choice that was made and why.
+type Decision struct {
+	Decision  string `json:"decision"`
+	Rationale string `json:"rationale"`
+}
+
+// A Review is the Tech Lead's verdict on an architecture.
+type Review struct {
+	Approved             bool     `json:"approved"`
+	Feedback             string   `json:"feedback"`
+	ScopeIssues          []string `json:"scope_issues,omitempty"`
+	ComplexityAssessment string   `json:"complexity_assessment,omitempty"`
+	Summary              string   `json:"summary"`
+}
+
+// A Result is a whole plan.
+type Result struct {
+	PRD           PRD              `json:"prd"`
+	Architecture  Architecture     `json:"architecture"`
+	Review        Review           `json:"review"`
+	Issues        []graph.Issue    `json:"issues"` // numbered, by number
+	Levels        [][]string       `json:"levels"`
+	FileConflicts []graph.Conflict `json:"file_conflicts,omitempty"`
+	Rationale     string           `json:"rationale"`
+	Debt          []debt.Item      `json:"debt,omitempty"`
+}
+
+// Options bound the chain.
+type Options struct {
+	MaxReviewIterations int             // the Architect is asked at most this often plus one
+	Work                agent.Workspace // the base, which planning reads
+}
+
+// Make runs the chain. A plan that is no graph, twice, is a *graph.Error.
+func Make(ctx context.Context, crew *agent.Crew, goal Goal, o Options) (Result, error) {
+	var r Result
+	var err error
+	at := agent.Place{Key: "plan", Work: o.Work}
+	if r.PRD, err = agent.Ask(ctx, crew, at, ProductManager, goal); err != nil {
+		return r, fmt.Errorf("product manager: %w", err)
+	}
+	if r.PRD.Size == Trivial {
+		r.Architecture = Architecture{Summary: "The change is small enough to need no architecture of its own."}
+		r.Review = Review{Approved: true, Summary: "Not reviewed: the goal is trivial."}
+	} else if err := design(ctx, crew, goal, o, &r); err != nil {
+		return r, err
+	}
+	return r, sprint(ctx, crew, goal, o, &r)
+}
+
+// design is Architect ⇄ Tech Lead.
+func design(ctx context.Context, crew *agent.Crew, goal Goal, o Options, r *Result) error {
+	brief := Brief{Goal: goal, PRD: r.PRD}
+	for rev := 1; ; rev++ {
+		at := agent.Place{Key: fmt.Sprintf("plan/rev-%d", rev), Work: o.Work}
+		var err error
+		if r.Architecture, err = agent.Ask(ctx, crew, at, Architect, brief); err != nil {
+			return fmt.Errorf("architect: %w", err)
+		}
+		r.Review, err = agent.Ask(ctx, crew, at, TechLead, Proposal{Goal: goal, PRD: r.PRD, Architecture: r.Architecture})
+		if _, failed := errors.AsType[*agent.Failure](err); failed {
+			r.Review = Review{Approved: true, Summary: "Not reviewed: " + err.Error()}
+			r.Debt = append(r.Debt, debt.Item{
+				Type: debt.WaivedReview, Severity: debt.Medium, Justification: "the architecture was not reviewed: " + err.Error(),
+			})
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("tech lead: %w", err)
+		}
+		if r.Review.Approved {
+			return nil
+		}
+		if rev > o.MaxReviewIterations {
+			r.Debt = append(r.Debt, debt.Item{
+				Type: debt.WaivedReview, Severity: debt.Medium,
+				Justification: fmt.Sprintf("the architecture was still not approved after %d revisions: %s", rev, r.Review.Feedback),
+				FollowUp:      "read the Tech Lead's feedback before merging",
+			})
+			return nil
+		}
+		brief.Previous, brief.Feedback = &r.Architecture, r.Review.Feedback
+	}
+}
+
+// sprint cuts the work into issues. A plan with problems goes back once; what
+// is then only incomplete is debt, what is no graph is an error.
+func sprint(ctx context.Context, crew *agent.Crew, goal Goal, o Options, r *Result) error {
+	in := Assignment{Goal: goal, PRD: r.PRD, Architecture: r.Architecture}
+	for try := 1; ; try++ {
+		at := agent.Place{Key: fmt.Sprintf("plan/sprint-%d", try), Work: o.Work}
+		out, err := agent.Ask(ctx, crew, at, SprintPlanner, in)
+		if err != nil {
+			return fmt.Errorf("sprint planner: %w", err)
+		}
+		for i := range out.Issues {
+			out.Issues[i].Number = 0 // numbers are the graph's to give
+		}
+		g, err := graph.New(out.Issues)
+		unserved := unserved(r.PRD, out.Issues)
+		if try == 1 && (err != nil || len(unserved) > 0) {
+			in.Previous, in.Problems = out.Issues, problems(err, unserved)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, c := range unserved {
+			r.Debt = append(r.Debt, debt.Item{
+				Type: debt.MissingFeature, Severity: debt.High, Criterion: c.ID,
+				Justification: fmt.Sprintf("no issue of the plan serves %q", c.Text),
+			})
+		}
+		r.Issues, r.Levels, r.FileConflicts, r.Rationale = g.Issues(), g.Levels(), g.Conflicts(), out.Rationale
+		return nil
+	}
+}
+
+// unserved returns the criteria that no issue names.
+func unserved(prd PRD, issues []graph.Issue) []Criterion {
+	served := map[string]bool{}
+	for _, is := range issues {
+		for _, c := range is.AcceptanceCriteria {
+			for _, id := range c.PRDIDs {
+				served[id] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(prd.AcceptanceCriteria), func(c Criterion) bool { return served[c.ID] })
+}
+
+func problems(err error, unserved []Criterion) []string {
+	var out []string
+	if bad, ok := errors.AsType[*graph.Error](err); ok {
+		out = append(out, bad.Problems...)
+	}
+	for _, c := range unserved {
+		out = append(out, fmt.Sprintf("no issue serves criterion %s (%s): name it in prd_ids of the issue that does", c.ID, strings.TrimSpace(c.Text)))
+	}
+	return out
+}
