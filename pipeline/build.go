@@ -1,0 +1,361 @@
+// Package pipeline is what a build is: from a goal to a verified branch with an
+// honest account. Engine.Run walks the phases
+//
+//	plan ∥ init → execute → verify → finalize → publish
+//
+// over a journal. Run it again on the same journal, after a crash at any
+// instant, and it arrives at the same result without repeating a recorded call
+// or a comment, branch, pull request or check that is there already.
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slipway-dev/slipway/config"
+	"github.com/slipway-dev/slipway/pipeline/agent"
+	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/graph"
+	"github.com/slipway-dev/slipway/pipeline/plan"
+	"github.com/slipway-dev/slipway/pipeline/repo"
+	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/runtime"
+	"github.com/slipway-dev/slipway/pipeline/sandbox"
+	"github.com/slipway-dev/slipway/pipeline/step"
+)
+
+// An Engine is what all builds of one process share.
+type Engine struct {
+	State    string // state directory
+	Box      *sandbox.Box
+	Slots    *agent.Slots
+	Runtime  func(ctx context.Context, name string) (runtime.Runtime, error)
+	Only     string      // the runtime of every role, whatever is configured; empty: as configured
+	Defaults config.Repo // the layers under the repository's own file
+	Log      *slog.Logger
+
+	once sync.Once
+	room chan struct{} // for engine commands
+}
+
+// testing is the room for engine commands of all builds. A compiler uses every
+// core by itself, and those that start together on a cold cache would all
+// compile the same: half as many as there are cores run at a time.
+func (e *Engine) testing() chan struct{} {
+	e.once.Do(func() { e.room = make(chan struct{}, max(goruntime.GOMAXPROCS(0)/2, 1)) })
+	return e.room
+}
+
+// A Job is one claim of a build.
+type Job struct {
+	Request  Request
+	Forge    Forge
+	Open     func(ctx context.Context, o step.Options) (*step.Journal, error)
+	Signals  <-chan Signal
+	Extend   func(ctx context.Context) error // renews the claim, right before an effect
+	Draining <-chan struct{}                 // closed: finish running calls, start none
+}
+
+// A Signal is something said to a running build.
+type Signal struct {
+	ID   string
+	Kind string
+	Body json.RawMessage
+}
+
+// build is one claim at work.
+type build struct {
+	*Engine
+	Job
+	log     *slog.Logger
+	fold    *Fold
+	journal *step.Journal
+	mirror  *repo.Mirror
+	crew    *agent.Crew
+	site    *site
+	conf    config.Repo
+}
+
+// errStopped ends the work of a build that is to be wrapped up: cancelled, out
+// of time. The journal says which.
+var errStopped = errors.New("the build was stopped")
+
+// Run takes the build to its end and returns its account. An error means that
+// the build has not ended: the claim was lost, the process drains, or something
+// failed that may work later. Run again goes on where this one was.
+func (e *Engine) Run(ctx context.Context, job Job) (report.Build, error) {
+	b, track, err := e.open(ctx, job)
+	if err != nil {
+		return report.Build{}, err
+	}
+	if b.fold.isDone() {
+		b.tidy(ctx) // the claim that ended it may have died before it did
+		return b.fold.Report(time.Now()), nil
+	}
+	following, stopFollowing := context.WithCancel(ctx)
+	var follower sync.WaitGroup
+	follower.Go(func() { track.run(following) })
+	defer follower.Wait()
+	defer stopFollowing()
+
+	defer b.leave(ctx)
+	if err := b.work(ctx); err != nil {
+		return report.Build{}, err
+	}
+	stopFollowing() // the last word on the comment is publish's
+	follower.Wait()
+	final, err := b.publish(ctx)
+	if err != nil {
+		return final, err
+	}
+	b.tidy(ctx)
+	return final, nil
+}
+
+// Plan goes no further than the plan. Where none can be made the build ends as
+// it does in Run, and its account is in a final state.
+func (e *Engine) Plan(ctx context.Context, job Job) (plan.Result, report.Build, error) {
+	b, _, err := e.open(ctx, job)
+	if err != nil {
+		return plan.Result{}, report.Build{}, err
+	}
+	defer b.tidy(ctx)
+	defer b.leave(ctx)
+	if err = b.prepare(ctx); err == nil {
+		err = b.plan(ctx)
+	}
+	if cause := stopCause(err); cause != nil {
+		if _, err := step.Choose(ctx, b.journal, keyStop, *cause); err != nil {
+			return plan.Result{}, report.Build{}, err
+		}
+		account, err := b.publish(ctx)
+		return plan.Result{}, account, err
+	}
+	if err != nil {
+		return plan.Result{}, report.Build{}, err
+	}
+	made := b.fold.result()
+	_, err = step.Effect(ctx, b.journal, keyDone, func(context.Context) (ended, error) {
+		return ended{State: report.Planned, Success: true, Summary: "Planned, as asked; nothing was built."}, nil
+	})
+	return made, b.fold.Report(time.Now()), err
+}
+
+// open reads the journal and says in it what the build is about.
+func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
+	b := &build{Engine: e, Job: job, fold: NewFold(), log: e.Log.With("build", job.Request.Build)}
+	track := newTracker(b)
+	var err error
+	if b.mirror, err = e.Mirror(ctx, job.Request.Repo); err != nil {
+		return nil, nil, err
+	}
+	b.journal, err = job.Open(ctx, step.Options{
+		Has:      b.mirror.Has,
+		Recorded: func(entry step.Entry) { b.fold.Add(entry); track.nudge() },
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	_, err = step.Choose(ctx, b.journal, keyBegin, begun{
+		Build: job.Request.Build, Repo: job.Request.Repo.String(), Ticket: job.Request.Ticket.Number,
+		Title: job.Request.title(), Requester: job.Request.By.Login,
+	})
+	return b, track, err
+}
+
+// leave removes this claim's directory: the next claim makes its own.
+func (b *build) leave(ctx context.Context) {
+	if b.site != nil {
+		b.site.close(ctx)
+	}
+}
+
+// tidy removes what no later claim needs.
+func (b *build) tidy(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	for _, dir := range []string{b.workDir(), filepath.Join(b.State, "homes", b.Request.Build)} {
+		if err := repo.RemoveAll(ctx, dir); err != nil {
+			b.log.WarnContext(ctx, "the build left files behind", "dir", dir, "error", err)
+		}
+	}
+}
+
+// Mirror opens the bot's own copy of a repository.
+func (e *Engine) Mirror(ctx context.Context, r forge.Repo) (*repo.Mirror, error) {
+	m, err := repo.Open(ctx, filepath.Join(e.State, "mirrors", r.Owner, r.Name+".git"))
+	if err != nil {
+		return nil, fmt.Errorf("open the mirror of %s: %w", r, err)
+	}
+	return m, nil
+}
+
+// work is everything before publish. What ends a build early is recorded as
+// its stop, and is no error here.
+func (b *build) work(ctx context.Context) error {
+	working, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var listener sync.WaitGroup
+	halt := func(s stopped) {
+		if _, err := step.Choose(ctx, b.journal, keyStop, s); err != nil {
+			b.log.ErrorContext(ctx, "the stop could not be recorded", "error", err)
+			return
+		}
+		stop(errStopped)
+	}
+	listener.Go(func() { b.listen(working, halt) })
+	defer listener.Wait()
+	defer stop(nil)
+
+	err := b.phases(working, halt)
+	if cause := stopCause(err); cause != nil {
+		_, err = step.Choose(ctx, b.journal, keyStop, *cause)
+	}
+	if errors.Is(err, errStopped) {
+		err = nil
+	}
+	if err == nil && b.site != nil {
+		err = b.wrapUp(ctx)
+	}
+	return err
+}
+
+// stopCause says how an error ends the build for good, or nil when it does not.
+func stopCause(err error) *stopped {
+	if failure, ok := errors.AsType[*agent.Failure](err); ok {
+		return &stopped{State: report.Failed, Cause: failure.Error()}
+	}
+	if bad, ok := errors.AsType[*graph.Error](err); ok {
+		return &stopped{State: report.Failed, Cause: bad.Error()}
+	}
+	if bad, ok := errors.AsType[*config.Error](err); ok {
+		return &stopped{State: report.NeedsHuman, Cause: bad.Error()}
+	}
+	if bad, ok := errors.AsType[*initError](err); ok {
+		return &stopped{State: report.NeedsHuman, Cause: bad.Error()}
+	}
+	if errors.Is(err, agent.ErrFatal) || errors.Is(err, agent.ErrBudget) {
+		return &stopped{State: report.NeedsHuman, Cause: err.Error()}
+	}
+	return nil
+}
+
+// phases runs plan ∥ init and execute.
+func (b *build) phases(ctx context.Context, halt func(stopped)) error {
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	if s := b.fold.stopping(); s != nil && s.State != report.Failed {
+		return errStopped
+	}
+	limit := b.conf.Limits.BuildTimeout
+	deadline := time.AfterFunc(time.Until(b.fold.began().Add(limit)), func() {
+		halt(stopped{State: report.TimedOut, Cause: fmt.Sprintf("the build ran into its limit of %s", limit)})
+	})
+	defer deadline.Stop()
+	var planErr, initErr error
+	var both sync.WaitGroup
+	both.Go(func() { planErr = b.plan(ctx) })
+	both.Go(func() { initErr = b.initialise(ctx) })
+	both.Wait()
+	if err := errors.Join(planErr, initErr); err != nil {
+		return err
+	}
+	c := &conductor{crew: b.crew, fold: b.fold, site: b.site, conf: b.conf, log: b.log}
+	return c.run(ctx)
+}
+
+// listen turns a cancel signal into a stop.
+func (b *build) listen(ctx context.Context, halt func(stopped)) {
+	signals := b.Signals
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s, open := <-signals:
+			switch {
+			case !open:
+				signals = nil
+			case s.Kind == CancelSignal:
+				var c Cancel
+				if err := json.Unmarshal(s.Body, &c); err != nil {
+					b.log.WarnContext(ctx, "a cancel signal has an unreadable body", "signal", s.ID, "error", err)
+				}
+				cause := "cancelled"
+				if c.By.Login != "" {
+					cause = "cancelled by " + c.By.Login
+				}
+				halt(stopped{State: report.Canceled, Cause: cause})
+				return
+			default:
+				b.log.WarnContext(ctx, "a signal of unknown kind is ignored", "signal", s.ID, "kind", s.Kind)
+			}
+		}
+	}
+}
+
+// plan runs the planning chain and keeps its artefacts.
+func (b *build) plan(ctx context.Context) error {
+	r := b.Request
+	goal := plan.Goal{Title: r.title(), Body: r.Ticket.Body, Text: r.Text}
+	if r.Ticket.Number == 0 {
+		goal.Body = r.Goal
+	}
+	made, err := plan.Make(ctx, b.crew, goal, plan.Options{
+		MaxReviewIterations: b.conf.Pipeline.MaxReviewIterations,
+		Work:                b.site.Open("plan", b.fold.pinned().BaseSHA),
+	})
+	if err != nil {
+		return err
+	}
+	_, err = step.Effect(ctx, b.journal, keyPlan, func(context.Context) (plan.Result, error) {
+		return made, b.keepPlan(made)
+	})
+	return err
+}
+
+// keepPlan writes the plan where people can read it.
+func (b *build) keepPlan(p plan.Result) error {
+	files := map[string]string{"prd.md": p.PRD.Markdown(), "architecture.md": p.Architecture.Markdown()}
+	for _, is := range p.Issues {
+		files["issues/issue-"+is.Slug()+".md"] = plan.IssueMarkdown(is)
+	}
+	for name, text := range files {
+		if err := b.artefact(filepath.Join("plan", name), []byte(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// artefact writes a file into the build's own directory.
+func (b *build) artefact(name string, content []byte) error {
+	path := filepath.Join(b.State, "builds", b.Request.Build, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("keep %s: %w", name, err)
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return fmt.Errorf("keep %s: %w", name, err)
+	}
+	return nil
+}
+
+// title is the one line that names the work.
+func (r Request) title() string {
+	if r.Ticket.Title != "" {
+		return r.Ticket.Title
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(r.Goal), "\n")
+	if runes := []rune(line); len(runes) > 100 {
+		line = string(runes[:99]) + "…"
+	}
+	return line
+}

@@ -1,0 +1,84 @@
+package pipeline
+
+import (
+	"strings"
+	"time"
+
+	"github.com/slipway-dev/slipway/pipeline/debt"
+	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/step"
+)
+
+// An Event is one line of a build's --json stream, made of a journal entry. The
+// last line of a stream is a report.DoneEvent.
+type Event struct {
+	Event  string     `json:"event"` // phase, issue, call, land, debt, effect
+	At     time.Time  `json:"at"`
+	Build  string     `json:"build"`
+	Key    string     `json:"key"`
+	State  string     `json:"state"`
+	Detail string     `json:"detail,omitempty"`
+	Role   string     `json:"role,omitempty"`
+	Model  string     `json:"model,omitempty"`
+	Cost   report.USD `json:"cost_usd,omitzero"`
+	Took   int64      `json:"took_ms,omitempty"`
+	Debt   *debt.Item `json:"item,omitempty"`
+}
+
+// A Watch turns a journal into events, entry by entry.
+type Watch struct {
+	Fold *Fold
+	last report.Build
+}
+
+// NewWatch is a watch on a build that has not begun.
+func NewWatch() *Watch { return &Watch{Fold: NewFold()} }
+
+// Add takes the next entry and returns what it tells: the entry itself, and
+// every phase, issue and debt item that is different because of it.
+func (w *Watch) Add(e step.Entry) []Event {
+	w.Fold.Add(e)
+	now := w.Fold.Report(e.At)
+	out := []Event{w.entry(e, now.ID)}
+	event := func(kind, key, state, detail string) {
+		out = append(out, Event{Event: kind, At: e.At, Build: now.ID, Key: key, State: state, Detail: detail})
+	}
+	for i, s := range now.Stages {
+		if i >= len(w.last.Stages) || w.last.Stages[i].State != s.State {
+			event("phase", s.Name, s.State, s.Detail)
+		}
+	}
+	for i, is := range now.Issues {
+		if i >= len(w.last.Issues) || w.last.Issues[i].Outcome != is.Outcome {
+			event("issue", is.Name, string(is.Outcome), is.Detail)
+		}
+	}
+	known := map[debt.Item]bool{}
+	for _, d := range w.last.Debt {
+		known[d] = true
+	}
+	for _, d := range now.Debt {
+		if !known[d] {
+			event("debt", d.IssueName, string(d.Type), d.Justification)
+			out[len(out)-1].Debt = &d
+		}
+	}
+	w.last = now
+	return out
+}
+
+func (w *Watch) entry(e step.Entry, build string) Event {
+	out := Event{Event: "effect", At: e.At, Build: build, Key: e.Key, State: "done", Took: e.Duration.Milliseconds()}
+	switch {
+	case strings.HasPrefix(e.Key, "land/") && !strings.HasSuffix(e.Key, "/commands"):
+		out.Event = "land"
+		if !strings.HasSuffix(e.Key, "/advanced") {
+			out.State = "chosen"
+		}
+	case e.Runtime != "":
+		out.Event, out.Role, out.Model, out.Cost = "call", roleOf(e.Key), e.Model, report.USD(e.CostMicros)
+	case strings.Contains(e.Key, "/commands"):
+		out.Event, out.Role = "call", "engine"
+	}
+	return out
+}

@@ -1,0 +1,65 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/repo"
+)
+
+// Local is the forge of a build at a terminal: a local repository gets a
+// branch, and the report goes to the state directory. There is no pull request,
+// check or comment to ensure.
+type Local struct {
+	Dir    string // the repository, absolute
+	Mirror *repo.Mirror
+}
+
+// Ticket is the goal, which the request holds already.
+func (l Local) Ticket(context.Context) (forge.Ticket, error) { return forge.Ticket{}, nil }
+
+// Credential is the repository's path.
+func (l Local) Credential(context.Context) (forge.Credential, error) {
+	return forge.Credential{URL: l.Dir}, nil
+}
+
+// EnsureBranch settles the branch: its name holds the build's id, so only a
+// person can have taken it.
+func (l Local) EnsureBranch(ctx context.Context, b forge.Branch) (forge.Branch, error) {
+	name := b.Name
+	for n := 2; ; n++ {
+		head, err := l.Mirror.RemoteHead(ctx, repo.Remote{URL: l.Dir}, b.Name)
+		if err != nil {
+			return b, err
+		}
+		if head == "" || slices.Contains(b.Ours, head) {
+			b.Head = head
+			return b, nil
+		}
+		b.Name = fmt.Sprintf("%s-%d", name, n)
+	}
+}
+
+// EnsureDraft has nowhere to open one: the branch is the deliverable.
+func (l Local) EnsureDraft(context.Context, forge.Draft) (forge.Pull, error) {
+	return forge.Pull{}, nil
+}
+
+// EnsureComment has nowhere to write one: the terminal shows the progress.
+func (l Local) EnsureComment(_ context.Context, c forge.Comment) (forge.Comment, error) {
+	return c, nil
+}
+
+// EnsureCheck has nowhere to hold one.
+func (l Local) EnsureCheck(_ context.Context, c forge.Check) (forge.Check, error) { return c, nil }
+
+// Checks finds none.
+func (l Local) Checks(context.Context, string) ([]forge.Check, error) { return nil, nil }
+
+// Comments finds none.
+func (l Local) Comments(context.Context, int, string) (int, error) { return 0, nil }
+
+// React has nothing to react to.
+func (l Local) React(context.Context, forge.Subject, string) error { return nil }

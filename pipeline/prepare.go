@@ -1,0 +1,159 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/slipway-dev/slipway/config"
+	"github.com/slipway-dev/slipway/pipeline/agent"
+	"github.com/slipway-dev/slipway/pipeline/evidence"
+	"github.com/slipway-dev/slipway/pipeline/repo"
+	"github.com/slipway-dev/slipway/pipeline/step"
+)
+
+// configFile is where a repository configures Slipway. It is read from the
+// default branch alone.
+const configFile = ".github/slipway.yml"
+
+// prepare pins the base, reads the configuration and sets up this claim's
+// clone and crew. What an earlier claim of the build left is removed: it is not
+// trusted and nobody uses it.
+func (b *build) prepare(ctx context.Context) error {
+	if err := repo.RemoveAll(ctx, b.workDir()); err != nil {
+		return fmt.Errorf("remove what an earlier claim left: %w", err)
+	}
+	if err := os.MkdirAll(b.workDir(), 0o700); err != nil {
+		return fmt.Errorf("make the build's directory: %w", err)
+	}
+	pinned, err := step.Effect(ctx, b.journal, keyPin, func(ctx context.Context) (pinned, error) {
+		return thrice(ctx, b.log, b.pin)
+	})
+	if err != nil {
+		return err
+	}
+	if b.conf, err = b.configuration(ctx, pinned.ConfigSHA); err != nil {
+		return err
+	}
+	if b.Request.MaxParallel > 0 {
+		b.conf.Limits.MaxParallelIssues = min(b.Request.MaxParallel, b.conf.Limits.MaxParallelIssues)
+	}
+	if err := b.settleIn(ctx); err != nil {
+		return err
+	}
+	targets, err := b.targets(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // a check that was cut short says nothing of the agents
+	}
+	if err != nil {
+		return &initError{what: "the agents cannot be run", err: err}
+	}
+	b.crew = b.hire(targets)
+	return nil
+}
+
+// targets resolves every role before the first one is asked: a missing CLI or
+// log-in is told at once, not when the first reviewer is due.
+func (b *build) targets(ctx context.Context) (map[string]agent.Target, error) {
+	targets := map[string]agent.Target{}
+	for _, role := range roles {
+		t, err := b.conf.Models.Resolve(b.conf.Runtime, role)
+		if b.Only != "" {
+			t, err = config.Target{Runtime: b.Only, Model: t.Model}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		rt, err := b.Runtime(ctx, t.Runtime)
+		if err != nil {
+			return nil, err
+		}
+		targets[role] = agent.Target{Runtime: rt, Name: t.Runtime, Model: t.Model}
+	}
+	return targets, nil
+}
+
+// configuration is the repository's file at a commit over the layers below it.
+func (b *build) configuration(ctx context.Context, commit string) (config.Repo, error) {
+	text, err := b.mirror.File(ctx, commit, configFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return b.Defaults, nil
+	}
+	if err != nil {
+		return config.Repo{}, err
+	}
+	own, err := config.Parse(text, configFile)
+	if err != nil {
+		return config.Repo{}, err
+	}
+	return own.Over(b.Defaults), nil
+}
+
+// settleIn makes this claim's directory and clone.
+func (b *build) settleIn(ctx context.Context) error {
+	dir, err := os.MkdirTemp(b.workDir(), "claim-")
+	if err != nil {
+		return fmt.Errorf("make the build's directory: %w", err)
+	}
+	clone, err := b.mirror.Clone(ctx, filepath.Join(dir, "clone"))
+	if err != nil {
+		return err
+	}
+	b.site = &site{
+		mirror: b.mirror, clone: clone,
+		runner: &evidence.Runner{Box: b.Box, Cache: filepath.Join(b.State, "caches", b.Request.Repo.Owner, b.Request.Repo.Name)},
+		dir:    dir, homes: filepath.Join(b.State, "homes", b.Request.Build),
+		build: b.Request.Build, by: b.Request.By, log: b.log, testing: b.testing(),
+	}
+	return nil
+}
+
+// workDir is where the claims of this build have their directories.
+func (b *build) workDir() string { return filepath.Join(b.State, "work", b.Request.Build) }
+
+// hire makes the crew that the build's agents belong to.
+func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
+	budget := &agent.Budget{Micros: int64(b.conf.Limits.USDPerBuild), PerCall: int64(min(b.conf.Limits.USDPerCall, b.conf.Limits.USDPerBuild))}
+	budget.Spend(b.fold.spent())
+	bounds := agent.DefaultLimits()
+	bounds.Timeout, bounds.MaxTurns = b.conf.Pipeline.AgentTimeout, b.conf.Pipeline.AgentMaxTurns
+	return &agent.Crew{
+		Journal: b.journal, Slots: b.Slots, Budget: budget, Limits: bounds, Draining: b.Draining, Log: b.log,
+		Readable:    []string{b.site.clone.GitDir()},
+		Transcripts: filepath.Join(b.State, "transcripts", b.Request.Build),
+		Target: func(role string) (agent.Target, error) {
+			t, ok := targets[role]
+			if !ok {
+				return t, fmt.Errorf("role %s has no runtime", role)
+			}
+			return t, nil
+		},
+		Home: func(key string) (string, error) {
+			home := filepath.Join(b.site.homes, first(key))
+			return home, os.MkdirAll(home, 0o700)
+		},
+	}
+}
+
+// remote is the repository as git reaches it now.
+func (b *build) remote(ctx context.Context) (repo.Remote, error) {
+	c, err := b.Forge.Credential(ctx)
+	if err != nil {
+		return repo.Remote{}, fmt.Errorf("get a credential for git: %w", err)
+	}
+	return repo.Remote{URL: c.URL, User: c.User, Token: c.Token}, nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

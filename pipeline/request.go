@@ -1,0 +1,69 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/slipway-dev/slipway/pipeline/forge"
+)
+
+// KindBuild is the kind of the jobs whose payload is a Request.
+const KindBuild = "build"
+
+// CancelSignal is the kind of the signal whose body is a Cancel.
+const CancelSignal = "cancel"
+
+// A Request is the payload of a build job: what was asked, by whom, where, and
+// what was true at that instant. Nothing in it changes afterwards; later edits
+// of the ticket are not in it.
+type Request struct {
+	Build       string        `json:"build"` // the run's id; also the job's
+	Repo        forge.Repo    `json:"repo,omitzero"`
+	Ticket      forge.Ticket  `json:"ticket,omitzero"`        // as it stood at the trigger
+	Text        string        `json:"text,omitempty"`         // what followed the command, untrusted
+	Goal        string        `json:"goal,omitempty"`         // a local build's ticket
+	Base        string        `json:"base,omitempty"`         // branch to start from; empty means the configured or default one
+	MaxParallel int           `json:"max_parallel,omitempty"` // issues at a time; 0 means as configured
+	By          forge.Person  `json:"by,omitzero"`            // who asked
+	Trigger     forge.Subject `json:"trigger,omitzero"`       // what gets the closing reaction
+	Comment     forge.Comment `json:"comment,omitzero"`       // the tracking comment: its id and marker
+}
+
+// A Cancel is the body of a cancel signal.
+type Cancel struct {
+	By forge.Person `json:"by"`
+}
+
+// RunID names the run that a delivery starts. It depends on the delivery's GUID
+// alone, so a delivery that is handled again after a crash finds its own run.
+func RunID(delivery string) string {
+	sum := sha256.Sum256([]byte(delivery))
+	return "b-" + hex.EncodeToString(sum[:6])
+}
+
+// Forge is what a build needs of GitHub, for one repository and one ticket. The
+// Ensure methods describe what should be there and move to it: called twice
+// with the same value, the second call changes nothing.
+type Forge interface {
+	// Ticket reads the ticket as it is now.
+	Ticket(ctx context.Context) (forge.Ticket, error)
+	// Credential lets git fetch and push for a short time.
+	Credential(ctx context.Context) (forge.Credential, error)
+	// EnsureBranch settles the branch to publish on: Name, or Name-2 and so on
+	// when a branch is there that is not ours or whose pull request is closed.
+	// Head is what the remote has now; it creates nothing.
+	EnsureBranch(ctx context.Context, b forge.Branch) (forge.Branch, error)
+	// EnsureDraft makes sure that one open pull request exists for the head.
+	EnsureDraft(ctx context.Context, d forge.Draft) (forge.Pull, error)
+	// EnsureComment makes sure that one comment carries the marker.
+	EnsureComment(ctx context.Context, c forge.Comment) (forge.Comment, error)
+	// EnsureCheck makes sure that one check run has the name and external id.
+	EnsureCheck(ctx context.Context, c forge.Check) (forge.Check, error)
+	// Checks reads back the App's own check runs on a commit.
+	Checks(ctx context.Context, sha string) ([]forge.Check, error)
+	// Comments counts the comments on a ticket that carry the marker.
+	Comments(ctx context.Context, ticket int, marker string) (int, error)
+	// React puts a reaction on a comment or ticket: eyes, rocket, confused.
+	React(ctx context.Context, on forge.Subject, content string) error
+}

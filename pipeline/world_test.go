@@ -1,0 +1,231 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/slipway-dev/slipway/config"
+	"github.com/slipway-dev/slipway/pipeline/agent"
+	"github.com/slipway-dev/slipway/pipeline/agent/agenttest"
+	"github.com/slipway-dev/slipway/pipeline/coding"
+	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/graph"
+	"github.com/slipway-dev/slipway/pipeline/plan"
+	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/runtime"
+	"github.com/slipway-dev/slipway/pipeline/sandbox"
+	"github.com/slipway-dev/slipway/pipeline/sandbox/sandboxtest"
+	"github.com/slipway-dev/slipway/pipeline/step"
+	"github.com/slipway-dev/slipway/pipeline/step/steptest"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.Main()
+	goleak.VerifyTestMain(m)
+}
+
+// world is a whole build but for the model: real git, real commands in a real
+// sandbox, a journal in memory, and agents that play a script.
+type world struct {
+	t      *testing.T
+	dir    string // the user's repository
+	log    steptest.Log
+	engine *Engine
+	agents *agenttest.Agents
+
+	issues []graph.Issue
+	// code does an issue's work in its worktree; the default writes <name>.txt.
+	code map[string]func(dir string) error
+	// answer, if it knows the call, wins over everything.
+	answer  func(ctx context.Context, c runtime.Call) (any, error)
+	signals chan Signal
+
+	review map[string]int // how often each issue was reviewed
+}
+
+// check is the repository's test command: green unless a file says otherwise.
+const check = `test ! -e red.txt
+`
+
+func newWorld(t *testing.T, issues ...graph.Issue) *world {
+	t.Helper()
+	sandboxtest.Need(t, "bwrap")
+	w := &world{
+		t: t, dir: t.TempDir(), issues: issues, code: map[string]func(string) error{},
+		signals: make(chan Signal), review: map[string]int{},
+	}
+	w.agents = agenttest.New(w.play)
+	w.git("init", "-q", "-b", "main")
+	w.write("check.sh", check)
+	w.write(".github/slipway.yml", "commands: {test: sh check.sh}\n")
+	w.commit()
+	state := t.TempDir()
+	box, err := sandbox.New(sandbox.Options{Mode: sandbox.Bubblewrap, StateDir: filepath.Join(state, "sandbox")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.engine = &Engine{
+		State: state, Box: box, Slots: agent.NewSlots(8), Defaults: config.Defaults(), Only: "script",
+		Runtime: func(context.Context, string) (runtime.Runtime, error) { return w.agents, nil },
+		Log:     slog.New(slog.DiscardHandler),
+	}
+	return w
+}
+
+func (w *world) git(args ...string) string {
+	w.t.Helper()
+	cmd := exec.CommandContext(w.t.Context(), "git", append([]string{"-C", w.dir, "-c", "user.name=u", "-c", "user.email=u@example.com"}, args...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) commit() {
+	w.git("add", "-A")
+	w.git("commit", "-qm", "start")
+}
+
+// run runs the build on the journal as it stands.
+func (w *world) run() (report.Build, error) {
+	w.t.Helper()
+	mirror, err := w.engine.Mirror(w.t.Context(), worldRepo())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.engine.Run(w.t.Context(), Job{
+		Request: Request{Build: "b-1", Goal: "Do the thing\nwell", Repo: worldRepo(), By: forge.Person{Login: "mira", ID: 7}},
+		Forge:   Local{Dir: w.dir, Mirror: mirror},
+		Signals: w.signals,
+		Extend:  func(context.Context) error { return nil },
+		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
+			return step.Open(ctx, &w.log, w.log.Claim(), o)
+		},
+	})
+}
+
+// must runs the build and wants it to end in the state.
+func (w *world) must(state report.State) report.Build {
+	w.t.Helper()
+	b, err := w.run()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if b.State != state {
+		w.t.Fatalf("the build ended as %s (%s), want %s\nsteps: %v", b.State, b.Cause, state, w.log.Keys())
+	}
+	return b
+}
+
+// issue is a planned issue that touches the files.
+func issue(name string, files []string, after ...string) graph.Issue {
+	return graph.Issue{
+		Name: name, Title: "Do " + name, Description: "Do " + name + ".", DependsOn: after, FilesToModify: files,
+		AcceptanceCriteria: []graph.Criterion{{Text: name + " is done", PRDIDs: []string{"ac-1"}}},
+		Guidance:           graph.Guidance{RiskRationale: "familiar work"},
+	}
+}
+
+// play is what the agents do where a test says nothing else: all goes well.
+func (w *world) play(ctx context.Context, c runtime.Call, _ func(runtime.Event)) (runtime.Result, error) {
+	if w.answer != nil {
+		if v, err := w.answer(ctx, c); v != nil || err != nil {
+			return agenttest.JSON(v), err
+		}
+	}
+	switch c.Role {
+	case "pm":
+		return agenttest.JSON(plan.PRD{
+			Title: "The thing", ValidatedDescription: "d", Size: plan.Trivial,
+			AcceptanceCriteria: []plan.Criterion{{ID: "ac-1", Text: "the thing is done", MustHave: true}},
+		}), nil
+	case "sprint_planner":
+		return agenttest.JSON(plan.Sprint{Issues: w.issues, Rationale: "r"}), nil
+	case "issue_writer":
+		return agenttest.JSON(plan.Spec{IssueName: "x", Spec: "do it", Success: true}), nil
+	case "coder":
+		name := w.nameOf(c.Step)
+		work := w.code[name]
+		if work == nil {
+			work = func(dir string) error { return os.WriteFile(filepath.Join(dir, name+".txt"), []byte(name+"\n"), 0o644) }
+		}
+		if err := work(c.Dir); err != nil {
+			return runtime.Result{}, &runtime.Error{Class: runtime.Refused, Reason: err.Error()}
+		}
+		return agenttest.JSON(coding.Submission{FilesChanged: []string{}, Summary: "did " + name, Complete: true}), nil
+	case "code_reviewer":
+		return agenttest.JSON(coding.ReviewResult{Approved: true, Summary: "good"}), nil
+	case "verifier":
+		return agenttest.JSON(Judgement{Summary: "s", CriteriaResults: []CriterionResult{{PRDID: "ac-1", Passed: true, Evidence: "seen"}}}), nil
+	case "git":
+		return agenttest.JSON(PullText{Title: "The thing", Summary: "It is done."}), nil
+	}
+	return runtime.Result{}, &runtime.Error{Class: runtime.Refused, Reason: "nobody plays " + c.Role}
+}
+
+// nameOf is the issue that a step belongs to.
+func (w *world) nameOf(key string) string {
+	g, err := graph.New(w.issues)
+	if err != nil {
+		w.t.Error(err)
+		return ""
+	}
+	for _, is := range g.Issues() {
+		if is.Key() == first(key) {
+			return is.Name
+		}
+	}
+	return ""
+}
+
+func (w *world) outcome(b report.Build, name string) report.Issue {
+	w.t.Helper()
+	for _, is := range b.Issues {
+		if is.Name == name {
+			return is
+		}
+	}
+	w.t.Fatalf("no issue %s in %v", name, b.Issues)
+	return report.Issue{}
+}
+
+// file is a file on the published branch, or "" when it is not there.
+func (w *world) file(b report.Build, name string) string {
+	w.t.Helper()
+	text, err := exec.CommandContext(w.t.Context(), "git", "-C", w.dir, "show", b.Branch+":"+name).Output()
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// appendTo is the work of an issue that adds a line to a file.
+func appendTo(file, line string) func(dir string) error {
+	return func(dir string) error {
+		old, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, file), fmt.Appendf(old, "%s\n", line), 0o644)
+	}
+}
+
+func worldRepo() forge.Repo { return forge.Repo{Owner: "local", Name: "r"} }
