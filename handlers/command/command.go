@@ -1,0 +1,261 @@
+// Package command is the grammar of what people type: the table of commands and
+// the parser of a comment's first line.
+//
+// A comment is a command when its very first character starts the prefix and a
+// word that is ours follows. A quoted line, an indented one and a code fence
+// start with something else and are therefore never commands; later lines are
+// text, whatever they look like.
+package command
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/slipway-dev/slipway/pipeline/forge"
+)
+
+// Name names a command.
+type Name string
+
+// The commands.
+const (
+	Build  Name = "build"
+	Status Name = "status"
+	Cancel Name = "cancel"
+	Help   Name = "help"
+)
+
+// A Spec says who may run a command and how it is typed.
+type Spec struct {
+	Name    Name
+	Role    forge.Role // the least role that may run it
+	Usage   string     // without the prefix
+	Help    string     // one line
+	options []option
+}
+
+type option struct {
+	name  string // with its dashes
+	value string // what the value is called in usage
+	set   func(*Command, string) (rule string)
+}
+
+var specs = []Spec{
+	{
+		Name: Build, Role: forge.Write,
+		Usage: "build [--base BRANCH] [--max-parallel N] [text]",
+		Help:  "build this issue and open a draft pull request",
+		options: []option{
+			{"--base", "BRANCH", setBase},
+			{"--max-parallel", "N", setMaxParallel},
+		},
+	},
+	{Name: Status, Role: forge.Triage, Usage: "status", Help: "say how the build of this issue stands"},
+	{Name: Cancel, Role: forge.Write, Usage: "cancel", Help: "stop the build of this issue and keep what is finished; whoever started it may, too"},
+	{Name: Help, Role: forge.Read, Usage: "help", Help: "list the commands that you may run"},
+}
+
+// All returns the commands in the order in which they are listed to people.
+func All() []Spec { return append([]Spec(nil), specs...) }
+
+// Of returns the spec of a command.
+func Of(name Name) (Spec, bool) {
+	for _, s := range specs {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Spec{}, false
+}
+
+// A Command is a parsed first line with the text that followed it.
+type Command struct {
+	Name        Name
+	Base        string // a branch name, or empty
+	MaxParallel int    // 0 when it was not given
+	Text        string // untrusted; CRLF turned into LF, trimmed
+}
+
+// An Error says what was wrong with a line that was certainly meant for us.
+// Value is what was typed and is not to be trusted.
+type Error struct {
+	Field string // command, or the option
+	Value string
+	Rule  string
+}
+
+// Error names the field and the rule.
+func (e *Error) Error() string {
+	if e.Value == "" {
+		return e.Field + ": " + e.Rule
+	}
+	return fmt.Sprintf("%s %q: %s", e.Field, e.Value, e.Rule)
+}
+
+// MaxParallelLimit is the largest value of --max-parallel.
+const MaxParallelLimit = 64
+
+// longPrefix always works, whatever prefix is configured.
+const longPrefix = "/slipway "
+
+// Parse reads a comment. ok is false when the comment is none of our business;
+// an error (always an *Error) means that it is, and that it needs an answer.
+//
+// An unknown word is answered only when it was certainly typed at us, because
+// other bots own other words and a line may begin with a path. It is certain
+// after a prefix that names us (anything longer than one character, such as
+// "/slipway "), and, after a bare "/", when the word is a slip of the keyboard
+// away from one of our commands: the same first letter and one edit (two for
+// commands of six letters and more), a swap of neighbours being one. So
+// "/biuld" and "/stauts" are answered; "/cc @x", "/rebuild", "/usr/bin" and
+// "/lgtm" are not.
+func Parse(body, prefix string) (cmd Command, ok bool, err error) {
+	body = strings.ReplaceAll(body, "\r\n", "\n")
+	line, after, _ := strings.Cut(body, "\n")
+	rest, certain, ok := cutPrefix(line, prefix)
+	if !ok {
+		return Command{}, false, nil
+	}
+	word, rest, ok := cutWord(rest)
+	if !ok && !certain {
+		return Command{}, false, nil
+	}
+	spec, known := Of(Name(strings.ToLower(word)))
+	if !known {
+		near, slip := nearest(strings.ToLower(word))
+		if !certain && !slip {
+			return Command{}, false, nil
+		}
+		return Command{}, true, unknownCommand(word, near)
+	}
+	cmd = Command{Name: spec.Name}
+	text, err := cmd.takeOptions(spec, rest)
+	if err != nil {
+		return Command{}, true, err
+	}
+	cmd.Text = strings.TrimSpace(text + "\n" + after)
+	return cmd, true, nil
+}
+
+// cutPrefix removes the configured prefix, or the long one. certain says that
+// the prefix alone shows that we are meant.
+func cutPrefix(line, prefix string) (rest string, certain, ok bool) {
+	for _, p := range []string{longPrefix, prefix} {
+		name := strings.TrimRight(p, " ")
+		if name == "" {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(line, p); ok {
+			return strings.TrimLeft(rest, " \t"), len(name) > 1, true
+		}
+		if strings.TrimRight(line, " \t") == name && len(name) > 1 {
+			return "", true, true
+		}
+	}
+	return "", false, false
+}
+
+// cutWord takes the letters of the command. A word that runs into anything but
+// space, as in a path, is no word.
+func cutWord(s string) (word, rest string, ok bool) {
+	word, rest = s, ""
+	if i := strings.IndexAny(s, " \t"); i >= 0 {
+		word, rest = s[:i], s[i+1:]
+	}
+	for _, r := range word {
+		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != '-' {
+			return word, rest, false
+		}
+	}
+	return word, rest, word != ""
+}
+
+// takeOptions reads the options in front of the text and returns the text. The
+// first word that is no option, or "--", ends them.
+func (c *Command) takeOptions(spec Spec, line string) (text string, err error) {
+	for {
+		line = strings.TrimLeft(line, " \t")
+		if !strings.HasPrefix(line, "--") {
+			return line, nil
+		}
+		word, rest := cutField(line)
+		if word == "--" {
+			return rest, nil
+		}
+		name, value, inline := strings.Cut(word, "=")
+		o, known := spec.option(name)
+		if !known {
+			return "", &Error{Field: "option", Value: name, Rule: spec.optionRule()}
+		}
+		if !inline {
+			value, rest = cutField(strings.TrimLeft(rest, " \t"))
+		}
+		if value == "" || (!inline && strings.HasPrefix(value, "--")) {
+			return "", &Error{Field: name, Rule: "needs a value: " + name + " " + o.value}
+		}
+		if rule := o.set(c, value); rule != "" {
+			return "", &Error{Field: name, Value: value, Rule: rule}
+		}
+		line = rest
+	}
+}
+
+func cutField(s string) (field, rest string) {
+	if i := strings.IndexAny(s, " \t"); i >= 0 {
+		return s[:i], s[i+1:]
+	}
+	return s, ""
+}
+
+func (s Spec) option(name string) (option, bool) {
+	for _, o := range s.options {
+		if o.name == name {
+			return o, true
+		}
+	}
+	return option{}, false
+}
+
+func (s Spec) optionRule() string {
+	if len(s.options) == 0 {
+		return string(s.Name) + " takes no options"
+	}
+	names := make([]string, len(s.options))
+	for i, o := range s.options {
+		names[i] = o.name + " " + o.value
+	}
+	return "the options of " + string(s.Name) + " are " + strings.Join(names, ", ") + "; text that starts with dashes goes after --"
+}
+
+func unknownCommand(word string, near Name) error {
+	names := make([]string, len(specs))
+	for i, s := range specs {
+		names[i] = string(s.Name)
+	}
+	rule := "the commands are " + strings.Join(names, ", ")
+	if near != "" {
+		rule = "did you mean " + string(near) + "? " + rule
+	}
+	if word == "" {
+		return &Error{Field: "command", Rule: "a command must follow: " + rule}
+	}
+	return &Error{Field: "command", Value: word, Rule: rule}
+}
+
+func setMaxParallel(c *Command, v string) string {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 || n > MaxParallelLimit {
+		return "must be a whole number from 1 to " + strconv.Itoa(MaxParallelLimit)
+	}
+	c.MaxParallel = n
+	return ""
+}
+
+func setBase(c *Command, v string) string {
+	if !branchName(v) {
+		return "must be the name of a branch"
+	}
+	c.Base = v
+	return ""
+}

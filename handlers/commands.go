@@ -1,0 +1,186 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/slipway-dev/slipway/handlers/command"
+	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/queue"
+)
+
+// The reactions that people see on what they typed.
+const (
+	seen    = "eyes"
+	handled = "rocket"
+	refused = "confused"
+)
+
+// run asks for the sender's role and does what was typed, or refuses visibly.
+func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) error {
+	spec, ok := command.Of(cmd.Name)
+	if !ok {
+		return fmt.Errorf("command %q has no role", cmd.Name)
+	}
+	role, err := h.role(ctx, t)
+	if err != nil {
+		return err
+	}
+	allowed := role >= spec.Role
+	if !allowed && cmd.Name == command.Cancel {
+		if allowed, err = h.started(ctx, t); err != nil {
+			return err
+		}
+	}
+	if !allowed {
+		return h.refuse(ctx, t, spec)
+	}
+	if err := h.react(ctx, t, seen); err != nil {
+		return err
+	}
+	switch cmd.Name {
+	case command.Build:
+		return h.build(ctx, t, cmd)
+	case command.Cancel:
+		return h.cancel(ctx, t)
+	case command.Status:
+		return h.status(ctx, t)
+	default:
+		return h.answer(ctx, t, handled, helpText(role, h.Prefix, h.Label))
+	}
+}
+
+// role asks GitHub. An answer of another shape than a role is none.
+func (h *Handlers) role(ctx context.Context, t trigger) (forge.Role, error) {
+	role, err := h.GitHub.Role(ctx, t.repo, t.by)
+	if err != nil {
+		return forge.None, fmt.Errorf("ask for the role of %s in %s: %w", t.by.Login, t.repo, err)
+	}
+	return role, nil
+}
+
+// refuse says which role is needed, once per thread and command.
+func (h *Handlers) refuse(ctx context.Context, t trigger, spec command.Spec) error {
+	if err := h.react(ctx, t, refused); err != nil {
+		return err
+	}
+	return h.comment(ctx, t, h.marker("refused", string(spec.Name)), refusedText(t.typed, spec.Role))
+}
+
+// correct answers a line that was meant for us and that we cannot read. People
+// without a say in the repository get one such answer per thread, so that
+// nobody can make the App write at will.
+func (h *Handlers) correct(ctx context.Context, t trigger, wrong error) error {
+	e, ok := errors.AsType[*command.Error](wrong)
+	if !ok {
+		return wrong
+	}
+	role, err := h.role(ctx, t)
+	if err != nil {
+		return err
+	}
+	if err := h.react(ctx, t, refused); err != nil {
+		return err
+	}
+	if role < forge.Triage {
+		return h.comment(ctx, t, h.marker("refused", "unknown"), unreadableText(h.Prefix))
+	}
+	return h.comment(ctx, t, h.runMarker(t), wrongText(e, h.Prefix))
+}
+
+// cancel tells the open build to stop.
+func (h *Handlers) cancel(ctx context.Context, t trigger) error {
+	job, open, err := h.openBuild(ctx, t)
+	if err != nil {
+		return err
+	}
+	if open {
+		body, err := json.Marshal(pipeline.Cancel{By: t.by})
+		if err != nil {
+			return fmt.Errorf("encode the signal: %w", err)
+		}
+		err = h.Jobs.Send(ctx, job.ID, queue.Signal{ID: t.delivery, Kind: pipeline.CancelSignal, Body: body})
+		switch {
+		case err == nil:
+			return h.react(ctx, t, handled)
+		case !errors.Is(err, queue.ErrFinished) && !errors.Is(err, queue.ErrUnknown):
+			return fmt.Errorf("signal %s: %w", job.ID, err)
+		}
+	}
+	return h.answer(ctx, t, refused, nothingOpenText(h.Prefix))
+}
+
+// status tells how the newest build of the thread stands.
+func (h *Handlers) status(ctx context.Context, t trigger) error {
+	jobs, err := h.Jobs.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Key: t.key(), Limit: 1})
+	if err != nil {
+		return fmt.Errorf("look for builds of %s: %w", t.key(), err)
+	}
+	if len(jobs) == 0 {
+		return h.answer(ctx, t, refused, noBuildText(h.Prefix))
+	}
+	text, err := h.Status(ctx, jobs[0])
+	if err != nil {
+		return fmt.Errorf("status of %s: %w", jobs[0].ID, err)
+	}
+	return h.answer(ctx, t, handled, text)
+}
+
+// started reports whether the sender started the open build.
+func (h *Handlers) started(ctx context.Context, t trigger) (bool, error) {
+	job, open, err := h.openBuild(ctx, t)
+	if err != nil || !open {
+		return false, err
+	}
+	var r pipeline.Request
+	if err := json.Unmarshal(job.Payload, &r); err != nil {
+		return false, fmt.Errorf("read the request of %s: %w", job.ID, err)
+	}
+	return r.By.ID == t.by.ID, nil
+}
+
+// openBuild finds the unfinished build of the thread.
+func (h *Handlers) openBuild(ctx context.Context, t trigger) (queue.Job, bool, error) {
+	jobs, err := h.Jobs.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Once: t.key(), Unfinished: true, Limit: 1})
+	if err != nil {
+		return queue.Job{}, false, fmt.Errorf("look for an open build of %s: %w", t.key(), err)
+	}
+	if len(jobs) == 0 {
+		return queue.Job{}, false, nil
+	}
+	return jobs[0], true, nil
+}
+
+// answer writes the one answer of a delivery and closes its reaction.
+func (h *Handlers) answer(ctx context.Context, t trigger, reaction, body string) error {
+	if err := h.comment(ctx, t, h.runMarker(t), body); err != nil {
+		return err
+	}
+	return h.react(ctx, t, reaction)
+}
+
+func (h *Handlers) comment(ctx context.Context, t trigger, marker, body string) error {
+	_, err := h.GitHub.EnsureComment(ctx, t.repo, forge.Comment{Ticket: t.ticket.Number, Marker: marker, Body: body})
+	if err != nil {
+		return fmt.Errorf("answer on %s: %w", t.key(), err)
+	}
+	return nil
+}
+
+func (h *Handlers) react(ctx context.Context, t trigger, content string) error {
+	if err := h.GitHub.React(ctx, t.repo, t.on, content); err != nil {
+		return fmt.Errorf("react with %s on %s: %w", content, t.key(), err)
+	}
+	return nil
+}
+
+// runMarker hides in the one comment that belongs to the delivery: a build's
+// tracking comment, or an answer.
+func (h *Handlers) runMarker(t trigger) string { return h.marker("run", pipeline.RunID(t.delivery)) }
+
+func (h *Handlers) marker(key, value string) string {
+	return fmt.Sprintf("<!-- slipway app=%d %s=%s -->", h.AppID, key, value)
+}

@@ -1,0 +1,206 @@
+// Package handlers turns GitHub's events into work: decode, select by action,
+// ask who may, make one call. One file per event; what a command does is in
+// build.go and commands.go, whichever event it came by.
+//
+// A delivery may be handled twice, because a worker can die after any step.
+// Every step is therefore one that changes nothing the second time: the run's
+// id and the comment's marker derive from the delivery's GUID, a reaction or a
+// label is what it is, and a job with a known id is not put again.
+//
+// Authority is asked of GitHub for every command and fails closed: when GitHub
+// does not answer, nothing is done and the error goes back to the queue.
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/google/go-github/v60/github"
+	"github.com/palantir/go-githubapp/githubapp"
+
+	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/queue"
+)
+
+// A Delivery is one webhook as GitHub sent it.
+type Delivery struct {
+	ID      string // the GUID; a redelivery has the same
+	Event   string // X-GitHub-Event
+	Payload []byte
+}
+
+// Jobs is what the handlers need of the queue.
+type Jobs interface {
+	Put(ctx context.Context, j queue.Job) (open queue.Job, added bool, err error)
+	Send(ctx context.Context, jobID string, s queue.Signal) error
+	List(ctx context.Context, q queue.Query) ([]queue.Job, error)
+}
+
+// GitHub is what the handlers need of GitHub.
+type GitHub interface {
+	// Role is what the person may do in the repository, by the permission API.
+	Role(ctx context.Context, r forge.Repo, who forge.Person) (forge.Role, error)
+	// React puts a reaction on a comment or ticket.
+	React(ctx context.Context, r forge.Repo, on forge.Subject, content string) error
+	// EnsureComment makes sure that one comment carries the marker, with this body.
+	EnsureComment(ctx context.Context, r forge.Repo, c forge.Comment) (forge.Comment, error)
+	// Unlabel removes a label; one that is not there is removed already.
+	Unlabel(ctx context.Context, r forge.Repo, ticket int, label string) error
+	// OpenPull finds the App's own open pull request for a ticket.
+	OpenPull(ctx context.Context, r forge.Repo, ticket int) (pull forge.Pull, found bool, err error)
+}
+
+// Options configure the handlers.
+type Options struct {
+	Jobs   Jobs
+	GitHub GitHub
+	Status func(ctx context.Context, build queue.Job) (markdown string, err error) // the answer to /status
+
+	AppID  int64
+	Slug   string // the App's name in its own comments' author, slug[bot]
+	Prefix string // of commands; "/" when empty
+	Label  string // that acts as /build; "slipway:build" when empty
+}
+
+// Handlers handles the deliveries of an App.
+type Handlers struct {
+	Options
+	events map[string]event
+}
+
+// An event is one of GitHub's. asks reads a delivery of it: who typed what, or
+// that nothing was.
+type event interface {
+	githubapp.EventHandler
+	asks(deliveryID string, payload []byte) (t trigger, ok bool, err error)
+}
+
+// New returns the handlers, or says which option is missing.
+func New(o Options) (*Handlers, error) {
+	switch {
+	case o.Jobs == nil || o.GitHub == nil || o.Status == nil:
+		return nil, errors.New("handlers: Jobs, GitHub and Status are needed")
+	case o.AppID == 0 || o.Slug == "":
+		return nil, errors.New("handlers: the App's id and slug are needed to leave its own comments alone")
+	}
+	if o.Prefix == "" {
+		o.Prefix = "/"
+	}
+	if o.Label == "" {
+		o.Label = "slipway:build"
+	}
+	h := &Handlers{Options: o, events: map[string]event{}}
+	for _, e := range []event{issues{h}, issueComment{h}} {
+		for _, name := range e.Handles() {
+			h.events[name] = e
+		}
+	}
+	return h, nil
+}
+
+// Events lists the events that are acted on.
+func (h *Handlers) Events() []string { return slices.Sorted(maps.Keys(h.events)) }
+
+// Handle does what a delivery asks for. An event or action that means nothing
+// to us is no error.
+func (h *Handlers) Handle(ctx context.Context, d Delivery) error {
+	e, ok := h.events[d.Event]
+	if !ok {
+		return nil
+	}
+	if err := e.Handle(ctx, d.Event, d.ID, d.Payload); err != nil {
+		return fmt.Errorf("handle %s %s: %w", d.Event, d.ID, err)
+	}
+	return nil
+}
+
+// GiveUp says on the thread that a delivery was not handled, and why nobody
+// tries any more. One that did queue its build is the build's.
+func (h *Handlers) GiveUp(ctx context.Context, d Delivery, cause error) error {
+	e, ok := h.events[d.Event]
+	if !ok {
+		return nil
+	}
+	t, ok, err := e.asks(d.ID, d.Payload)
+	if err != nil || !ok {
+		return err
+	}
+	mine, err := h.Jobs.List(ctx, queue.Query{IDs: []string{pipeline.RunID(d.ID)}, Limit: 1})
+	if err != nil {
+		return fmt.Errorf("look for the build of %s: %w", d.ID, err)
+	}
+	if len(mine) > 0 {
+		return nil
+	}
+	role, err := h.role(ctx, t)
+	if err != nil || role < forge.Triage {
+		return err // of people without a say nothing was lost
+	}
+	return h.answer(ctx, t, refused, givenUpText(t.typed, cause))
+}
+
+// A trigger is one thing that a person did on a thread.
+type trigger struct {
+	delivery string
+	repo     forge.Repo
+	ticket   forge.Ticket
+	by       forge.Person
+	on       forge.Subject // what gets the reactions
+	typed    string        // how to speak of it: `/build`, or the label
+}
+
+// key names the thread in the queue: owner/repo#n.
+func (t trigger) key() string { return t.repo.String() + "#" + strconv.Itoa(t.ticket.Number) }
+
+// triggerOf reads what events of a thread have in common. What is missing now
+// will be missing the next time.
+func triggerOf(delivery string, repo *github.Repository, install *github.Installation, issue *github.Issue, sender *github.User) (trigger, error) {
+	t := trigger{
+		delivery: delivery,
+		repo: forge.Repo{
+			Owner:         repo.GetOwner().GetLogin(),
+			Name:          repo.GetName(),
+			ID:            repo.GetID(),
+			Installation:  install.GetID(),
+			DefaultBranch: repo.GetDefaultBranch(),
+		},
+		ticket: ticketOf(issue),
+		by:     forge.Person{Login: sender.GetLogin(), ID: sender.GetID()},
+		on:     forge.Subject{Ticket: issue.GetNumber()},
+	}
+	switch {
+	case t.repo.Owner == "" || t.repo.Name == "":
+		return trigger{}, queue.Never(errors.New("repository: owner and name are missing"))
+	case t.repo.Installation == 0:
+		return trigger{}, queue.Never(errors.New("installation.id is missing"))
+	case t.ticket.Number == 0:
+		return trigger{}, queue.Never(errors.New("issue.number is missing"))
+	case t.by.Login == "" || t.by.ID == 0:
+		return trigger{}, queue.Never(errors.New("sender: login and id are missing"))
+	}
+	return t, nil
+}
+
+// ticketOf takes the snapshot of a ticket out of an event, which holds it as it
+// stood at the trigger; asking GitHub would let later edits in.
+func ticketOf(issue *github.Issue) forge.Ticket {
+	t := forge.Ticket{
+		Number: issue.GetNumber(),
+		Title:  issue.GetTitle(),
+		Body:   issue.GetBody(),
+		Author: issue.GetUser().GetLogin(),
+		State:  issue.GetState(),
+		URL:    issue.GetHTMLURL(),
+		Pull:   issue.IsPullRequest(),
+		Taken:  issue.GetUpdatedAt().Time,
+	}
+	for _, l := range issue.Labels {
+		t.Labels = append(t.Labels, l.GetName())
+	}
+	return t
+}

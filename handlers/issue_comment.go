@@ -1,0 +1,81 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/google/go-github/v60/github"
+
+	"github.com/slipway-dev/slipway/handlers/command"
+	"github.com/slipway-dev/slipway/queue"
+)
+
+// issueComment acts on comments whose first line is a command.
+type issueComment struct{ *Handlers }
+
+// Handles lists the events.
+func (issueComment) Handles() []string { return []string{"issue_comment"} }
+
+// Handle selects by action: an edited comment never starts work.
+func (h issueComment) Handle(ctx context.Context, _, deliveryID string, payload []byte) error {
+	t, cmd, wrong, err := h.read(deliveryID, payload)
+	switch {
+	case err != nil || t.typed == "":
+		return err
+	case wrong != nil:
+		return h.correct(ctx, t, wrong)
+	}
+	return h.run(ctx, t, cmd)
+}
+
+func (h issueComment) asks(deliveryID string, payload []byte) (trigger, bool, error) {
+	t, _, _, err := h.read(deliveryID, payload)
+	return t, t.typed != "", err
+}
+
+// read returns what was typed, and what is wrong with it. Nothing typed is a
+// comment that is not for us.
+func (h issueComment) read(deliveryID string, payload []byte) (t trigger, cmd command.Command, wrong, err error) {
+	var e github.IssueCommentEvent
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return t, cmd, nil, queue.Never(fmt.Errorf("decode: %w", err))
+	}
+	if e.GetAction() != "created" || h.bot(e.Sender) || h.bot(e.GetComment().GetUser()) || h.ours(payload) {
+		return t, cmd, nil, nil
+	}
+	cmd, ok, wrong := command.Parse(e.GetComment().GetBody(), h.Prefix)
+	if !ok {
+		return t, cmd, nil, nil
+	}
+	t, err = triggerOf(deliveryID, e.Repo, e.Installation, e.Issue, e.Sender)
+	if err != nil {
+		return t, cmd, nil, err
+	}
+	t.on.Comment = e.GetComment().GetID()
+	t.ticket.Taken = e.GetComment().GetCreatedAt().Time
+	t.typed = code(h.Prefix + string(cmd.Name))
+	return t, cmd, wrong, nil
+}
+
+// bot reports whether an account is a bot or the App itself, in any of the
+// spellings that GitHub uses for them. An account that cannot be read is one.
+func (h *Handlers) bot(u *github.User) bool {
+	login := strings.ToLower(u.GetLogin())
+	slug := strings.ToLower(h.Slug)
+	return login == "" || u.GetType() == "Bot" ||
+		strings.HasSuffix(login, "[bot]") || strings.HasPrefix(login, "app/") || login == slug
+}
+
+// ours reports whether the App wrote the comment, in whose name ever.
+func (h *Handlers) ours(payload []byte) bool {
+	var e struct {
+		Comment struct {
+			App struct {
+				ID int64 `json:"id"`
+			} `json:"performed_via_github_app"`
+		} `json:"comment"`
+	}
+	return json.Unmarshal(payload, &e) != nil || e.Comment.App.ID == h.AppID
+}

@@ -1,0 +1,52 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/google/go-github/v60/github"
+
+	"github.com/slipway-dev/slipway/handlers/command"
+	"github.com/slipway-dev/slipway/queue"
+)
+
+// issues acts on the label that builds.
+type issues struct{ *Handlers }
+
+// Handles lists the events.
+func (issues) Handles() []string { return []string{"issues"} }
+
+// Handle selects by action.
+func (h issues) Handle(ctx context.Context, _, deliveryID string, payload []byte) error {
+	e, t, ok, err := h.read(deliveryID, payload)
+	if err != nil || !ok {
+		return err
+	}
+	// The label is consumed whatever becomes of it, so that it can be set again.
+	if err := h.GitHub.Unlabel(ctx, t.repo, t.ticket.Number, e.GetLabel().GetName()); err != nil {
+		return fmt.Errorf("remove the label: %w", err)
+	}
+	if h.bot(e.Sender) {
+		return nil
+	}
+	return h.run(ctx, t, command.Command{Name: command.Build})
+}
+
+func (h issues) asks(deliveryID string, payload []byte) (trigger, bool, error) {
+	e, t, ok, err := h.read(deliveryID, payload)
+	return t, ok && !h.bot(e.Sender), err
+}
+
+func (h issues) read(deliveryID string, payload []byte) (e github.IssuesEvent, t trigger, ok bool, err error) {
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return e, t, false, queue.Never(fmt.Errorf("decode: %w", err))
+	}
+	if e.GetAction() != "labeled" || e.GetIssue().IsPullRequest() || !strings.EqualFold(e.GetLabel().GetName(), h.Label) {
+		return e, t, false, nil
+	}
+	t, err = triggerOf(deliveryID, e.Repo, e.Installation, e.Issue, e.Sender)
+	t.typed = "The label " + code(h.Label)
+	return e, t, err == nil, err
+}

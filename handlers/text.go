@@ -1,0 +1,112 @@
+package handlers
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/slipway-dev/slipway/handlers/command"
+	"github.com/slipway-dev/slipway/pipeline/forge"
+)
+
+// The texts of comments, as Markdown. They are functions of what they are given
+// and nothing else. Nothing that a person typed leaves a code span, so it can
+// neither mention anybody nor be more than text.
+
+func queuedText(run, login, prefix string) string {
+	return fmt.Sprintf("### Slipway: queued\n\n"+
+		"A build of this issue is queued for %s. This comment follows it to its end.\n\n"+
+		"%s says how it stands · %s stops it and keeps what is finished\n\n"+
+		"<sub>run %s</sub>",
+		code(login), code(prefix+"status"), code(prefix+"cancel"), code(run))
+}
+
+func openBuildText(run, link, prefix string) string {
+	return fmt.Sprintf("This issue is being built already: [run %s](%s). No second build was started.\n\n"+
+		"%s says how it stands · %s stops it", run, link, code(prefix+"status"), code(prefix+"cancel"))
+}
+
+func openPullText(p forge.Pull) string {
+	return fmt.Sprintf("This issue has an open Slipway pull request: [#%d](%s). No second build was started.\n\n"+
+		"Merge or close it first; then a new build can start.", p.Number, p.URL)
+}
+
+func notOnPullText(typed string) string {
+	return fmt.Sprintf("%s builds an issue, and this is a pull request. Type it on the issue.", typed)
+}
+
+func refusedText(typed string, need forge.Role) string {
+	return fmt.Sprintf("%s needs the role **%s** in this repository. "+
+		"Nothing was started; somebody with that role can do the same here.", typed, need)
+}
+
+func givenUpText(typed string, cause error) string {
+	return fmt.Sprintf("%s could not be handled, and the server gave up: %s\n\n"+
+		"Nothing was started; do the same again, and tell whoever runs this server.", typed, code(cause.Error()))
+}
+
+func nothingOpenText(prefix string) string {
+	return fmt.Sprintf("There is no open build of this issue to cancel.\n\n"+
+		"%s says how the last one ended · %s starts one", code(prefix+"status"), code(prefix+"build"))
+}
+
+func noBuildText(prefix string) string {
+	return fmt.Sprintf("This issue was never built here.\n\n%s starts a build", code(prefix+"build"))
+}
+
+func wrongText(e *command.Error, prefix string) string {
+	var b strings.Builder
+	b.WriteString("I cannot read this command, and did nothing.\n\n**" + e.Field + "**")
+	if e.Value != "" {
+		b.WriteString(" " + code(e.Value))
+	}
+	fmt.Fprintf(&b, ": %s.\n\n%s lists the commands that you may run", e.Rule, code(prefix+"help"))
+	return b.String()
+}
+
+func unreadableText(prefix string) string {
+	return fmt.Sprintf("I cannot read this command, and did nothing.\n\n%s lists the commands that you may run", code(prefix+"help"))
+}
+
+func helpText(role forge.Role, prefix, label string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Your role in this repository is **%s**. With it you may type, as the first line of a comment:\n\n"+
+		"| command | what it does |\n| --- | --- |\n", role)
+	held := 0
+	for _, s := range command.All() {
+		if role < s.Role {
+			held++
+			continue
+		}
+		fmt.Fprintf(&b, "| `%s%s` | %s |\n", prefix, strings.ReplaceAll(s.Usage, "|", `\|`), s.Help)
+	}
+	if build, _ := command.Of(command.Build); role >= build.Role {
+		fmt.Fprintf(&b, "\nThe label %s on an issue does the same as %s.\n", code(label), code(prefix+"build"))
+	}
+	if held > 0 {
+		fmt.Fprintf(&b, "\nMore commands (%d) need a higher role.\n", held)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// code sets a short text in a code span that it cannot leave.
+func code(s string) string {
+	const longest = 80
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if r == '`' || !unicode.IsPrint(r) {
+			continue
+		}
+		if n == longest {
+			b.WriteString("…")
+			break
+		}
+		b.WriteRune(r)
+		n++
+	}
+	if text := strings.TrimSpace(b.String()); text != "" {
+		return "`" + text + "`"
+	}
+	return "(empty)"
+}

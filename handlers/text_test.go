@@ -1,0 +1,52 @@
+package handlers
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/slipway-dev/slipway/handlers/command"
+	"github.com/slipway-dev/slipway/pipeline/forge"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestTexts(t *testing.T) {
+	for name, text := range map[string]string{
+		"queued":         queuedText("b-0123456789ab", "mona", "/"),
+		"queued-long":    queuedText("b-0123456789ab", "mona", "/slipway "),
+		"open-build":     openBuildText("b-0123456789ab", "https://github.com/o/r/issues/12#issuecomment-1", "/"),
+		"open-pull":      openPullText(forge.Pull{Number: 31, URL: "https://github.com/o/r/pull/31"}),
+		"not-on-pull":    notOnPullText("`/build`"),
+		"refused":        refusedText("`/build`", forge.Write),
+		"refused-label":  refusedText("The label `slipway:build`", forge.Write),
+		"given-up":       givenUpText("`/build`", errors.New("its worker crashed 5 times in a row")),
+		"nothing-open":   nothingOpenText("/"),
+		"no-build":       noBuildText("/"),
+		"wrong-value":    wrongText(&command.Error{Field: "--max-parallel", Value: "many", Rule: "must be a whole number from 1 to 64"}, "/"),
+		"wrong-hostile":  wrongText(&command.Error{Field: "command", Value: "` @everyone <!-- x -->\u202e\n# big", Rule: "the commands are build"}, "/"),
+		"wrong-no-value": wrongText(&command.Error{Field: "--base", Rule: "needs a value: --base BRANCH"}, "/"),
+		"unreadable":     unreadableText("/"),
+		"help-read":      helpText(forge.Read, "/", "slipway:build"),
+		"help-triage":    helpText(forge.Triage, "/", "slipway:build"),
+		"help-write":     helpText(forge.Write, "/slipway ", "slipway:build"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join("testdata", name+".md")
+			if *update {
+				if err := os.WriteFile(file, []byte(text+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text+"\n" != string(want) {
+				t.Fatalf("got\n%s\nwant\n%s", text, want)
+			}
+		})
+	}
+}
