@@ -1,0 +1,110 @@
+package github
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/google/go-github/v60/github"
+
+	"github.com/slipway-dev/slipway/pipeline/forge"
+)
+
+// Role is the person's effective role in the repository. It fails closed:
+// somebody whom GitHub does not know, or knows under another id, has none.
+func (a *App) Role(ctx context.Context, r forge.Repo, who forge.Person) (forge.Role, error) {
+	if who.Bot || who.Login == "" {
+		return forge.None, nil
+	}
+	var level permission
+	err := a.desk(r).call(ctx, "ask for the role of "+who.Login, func(ctx context.Context, c *github.Client) error {
+		path := fmt.Sprintf("repos/%s/%s/collaborators/%s/permission", r.Owner, r.Name, url.PathEscape(who.Login))
+		req, err := c.NewRequest(http.MethodGet, path, nil)
+		if err != nil {
+			return err
+		}
+		_, err = c.Do(ctx, req, &level)
+		if status(err) == http.StatusNotFound {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return forge.None, err
+	}
+	// A login can change hands between the event and the question.
+	if level.User.ID != who.ID {
+		return forge.None, nil
+	}
+	return level.role(), nil
+}
+
+// permission is GitHub's answer. role_name is the effective role, which
+// go-github does not read at this place; a role that the owner invented has a
+// name of its own, and then the older field says which standard role it
+// contains.
+type permission struct {
+	Permission string `json:"permission"`
+	RoleName   string `json:"role_name"`
+	User       struct {
+		ID int64 `json:"id"`
+	} `json:"user"`
+}
+
+func (p permission) role() forge.Role {
+	for _, name := range []string{p.RoleName, p.Permission} {
+		for r := forge.None; r <= forge.Admin; r++ {
+			if r.String() == name {
+				return r
+			}
+		}
+	}
+	return forge.None
+}
+
+// React puts a reaction on a comment or ticket.
+func (a *App) React(ctx context.Context, r forge.Repo, on forge.Subject, content string) error {
+	return a.desk(r).react(ctx, on, content)
+}
+
+// EnsureComment makes sure that one comment of ours carries the marker.
+func (a *App) EnsureComment(ctx context.Context, r forge.Repo, c forge.Comment) (forge.Comment, error) {
+	return a.desk(r).ensureComment(ctx, c)
+}
+
+// Unlabel removes a label; one that is not there is removed already.
+func (a *App) Unlabel(ctx context.Context, r forge.Repo, ticket int, label string) error {
+	what := fmt.Sprintf("remove a label of #%d", ticket)
+	return a.desk(r).call(ctx, what, func(ctx context.Context, c *github.Client) error {
+		_, err := c.Issues.RemoveLabelForIssue(ctx, r.Owner, r.Name, ticket, url.PathEscape(label))
+		if status(err) == http.StatusNotFound {
+			return nil
+		}
+		return err
+	})
+}
+
+// OpenPull finds our open pull request for a ticket by the marker that
+// EnsureDraft leaves in its body; the newest, should there be two.
+func (a *App) OpenPull(ctx context.Context, r forge.Repo, ticket int) (forge.Pull, bool, error) {
+	d := a.desk(r)
+	pulls, err := d.pulls(ctx, &github.PullRequestListOptions{State: "open"})
+	if err != nil {
+		return forge.Pull{}, false, err
+	}
+	for _, p := range pulls {
+		if !strings.Contains(p.GetBody(), pullMarker(a.o.AppID, ticket)) {
+			continue
+		}
+		mine, err := d.mine(ctx, p.GetUser())
+		if err != nil {
+			return forge.Pull{}, false, err
+		}
+		if mine {
+			return pullOf(p), true, nil
+		}
+	}
+	return forge.Pull{}, false, nil
+}

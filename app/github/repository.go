@@ -1,0 +1,168 @@
+package github
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/go-github/v60/github"
+
+	"github.com/slipway-dev/slipway/pipeline/forge"
+)
+
+// A Repository is one repository and ticket as a build sees them. It holds
+// tokens from its first use until Close.
+type Repository struct {
+	desk
+	ticket int
+	group  *group
+
+	mu  sync.Mutex
+	git []*github.Client // carry the tokens that git was given
+}
+
+// ForRepo returns the repository. Close it when the build ends or is put aside.
+func (a *App) ForRepo(r forge.Repo, ticket int) *Repository {
+	g := &group{app: a, repo: r, may: buildMay}
+	return &Repository{desk: desk{app: a, repo: r, call: g.do}, ticket: ticket, group: g}
+}
+
+// Close revokes every token, those that git was given too.
+func (r *Repository) Close(ctx context.Context) {
+	r.mu.Lock()
+	given := r.git
+	r.git = nil
+	r.mu.Unlock()
+	for _, client := range given {
+		r.app.revoke(ctx, r.repo, client)
+	}
+	r.group.close(ctx)
+}
+
+// Ticket reads the ticket as it is now.
+func (r *Repository) Ticket(ctx context.Context) (forge.Ticket, error) {
+	var t forge.Ticket
+	err := r.call(ctx, fmt.Sprintf("read #%d", r.ticket), func(ctx context.Context, c *github.Client) error {
+		issue, _, err := c.Issues.Get(ctx, r.repo.Owner, r.repo.Name, r.ticket)
+		if err != nil {
+			return err
+		}
+		t = forge.Ticket{
+			Number: issue.GetNumber(), Title: issue.GetTitle(), Body: issue.GetBody(), Author: issue.GetUser().GetLogin(),
+			State: issue.GetState(), URL: issue.GetHTMLURL(), Pull: issue.IsPullRequest(), Taken: time.Now(),
+		}
+		for _, l := range issue.Labels {
+			t.Labels = append(t.Labels, l.GetName())
+		}
+		return nil
+	})
+	return t, err
+}
+
+// Credential mints a token that can do nothing but read and write contents. Each
+// call gives a new one, so that a push whose token was refused can ask again;
+// all are revoked by Close.
+func (r *Repository) Credential(ctx context.Context) (forge.Credential, error) {
+	var url string
+	err := r.call(ctx, "ask for the clone URL", func(ctx context.Context, c *github.Client) error {
+		repo, _, err := c.Repositories.Get(ctx, r.repo.Owner, r.repo.Name)
+		url = repo.GetCloneURL()
+		return err
+	})
+	if err != nil {
+		return forge.Credential{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	token, err := r.app.mint(ctx, r.repo, gitMay)
+	if err != nil {
+		return forge.Credential{}, fmt.Errorf("a credential for git in %s: %w", r.repo, err)
+	}
+	client, err := r.app.clientOf(r.repo.Installation, token.GetToken())
+	if err != nil {
+		return forge.Credential{}, err
+	}
+	r.mu.Lock()
+	r.git = append(r.git, client)
+	r.mu.Unlock()
+	return forge.Credential{URL: url, User: "x-access-token", Token: token.GetToken()}, nil
+}
+
+// maxBranches is how many names EnsureBranch tries.
+const maxBranches = 50
+
+// EnsureBranch settles the name to publish under and says what is there. It
+// creates nothing: the push does.
+func (r *Repository) EnsureBranch(ctx context.Context, b forge.Branch) (forge.Branch, error) {
+	if b.Name == "" {
+		return forge.Branch{}, errors.New("branch: the name must not be empty")
+	}
+	wanted := b.Name
+	for n := 1; n <= maxBranches; n++ {
+		if n > 1 {
+			b.Name = fmt.Sprintf("%s-%d", wanted, n)
+		}
+		head, err := r.head(ctx, b.Name)
+		if err != nil {
+			return forge.Branch{}, err
+		}
+		b.Head = head
+		if head == "" {
+			return b, nil
+		}
+		if !slices.Contains(b.Ours, head) {
+			continue
+		}
+		closed, err := r.pullClosed(ctx, b.Name)
+		if err != nil {
+			return forge.Branch{}, err
+		}
+		if !closed {
+			return b, nil
+		}
+	}
+	return forge.Branch{}, fmt.Errorf("branch %s in %s: this name and %d after it are taken", wanted, r.repo, maxBranches-1)
+}
+
+// head is the commit that a branch is at, or empty when there is no such branch.
+func (r *Repository) head(ctx context.Context, branch string) (sha string, err error) {
+	err = r.call(ctx, "read branch "+branch, func(ctx context.Context, c *github.Client) error {
+		ref, _, err := c.Git.GetRef(ctx, r.repo.Owner, r.repo.Name, "heads/"+branch)
+		if status(err) == http.StatusNotFound {
+			return nil
+		}
+		sha = ref.GetObject().GetSHA()
+		return err
+	})
+	return sha, err
+}
+
+// pullClosed reports whether a branch had a pull request and has none open.
+func (r *Repository) pullClosed(ctx context.Context, branch string) (bool, error) {
+	pulls, err := r.pulls(ctx, &github.PullRequestListOptions{State: "all", Head: r.repo.Owner + ":" + branch})
+	if err != nil {
+		return false, err
+	}
+	open := slices.ContainsFunc(pulls, func(p *github.PullRequest) bool { return p.GetState() == "open" })
+	return len(pulls) > 0 && !open, nil
+}
+
+// EnsureComment makes sure that one comment of ours carries the marker.
+func (r *Repository) EnsureComment(ctx context.Context, c forge.Comment) (forge.Comment, error) {
+	return r.ensureComment(ctx, c)
+}
+
+// Comments counts our comments that carry the marker.
+func (r *Repository) Comments(ctx context.Context, ticket int, marker string) (int, error) {
+	found, err := r.marked(ctx, ticket, marker)
+	return len(found), err
+}
+
+// React puts a reaction on a comment or ticket.
+func (r *Repository) React(ctx context.Context, on forge.Subject, content string) error {
+	return r.react(ctx, on, content)
+}
