@@ -1,0 +1,215 @@
+// Package app is the server: webhooks in, builds out. New wires everything in
+// one function; Run serves until its context ends.
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/slipway-dev/slipway/app/github"
+	"github.com/slipway-dev/slipway/app/inbox"
+	"github.com/slipway-dev/slipway/config"
+	"github.com/slipway-dev/slipway/handlers"
+	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/queue"
+)
+
+// App is one server process.
+type App struct {
+	conf     config.Server
+	store    queue.Store
+	engine   *pipeline.Engine
+	hub      *github.App
+	handlers *handlers.Handlers
+	inbox    http.Handler
+	log      *slog.Logger
+}
+
+// New wires the server. It refuses to start without the App's credentials.
+func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *slog.Logger) (*App, error) {
+	if missing := conf.Missing(); len(missing) > 0 {
+		return nil, &MissingError{Credentials: missing}
+	}
+	key, err := conf.GitHub.Key()
+	if err != nil {
+		return nil, err
+	}
+	hub, err := github.New(github.Options{
+		AppID: conf.GitHub.AppID, PrivateKey: []byte(key.Reveal()),
+		BaseURL: conf.GitHub.BaseURL, Limits: store, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the GitHub client: %w", err)
+	}
+	var secrets []string
+	for _, s := range conf.GitHub.WebhookSecrets {
+		secrets = append(secrets, s.Reveal())
+	}
+	in, err := inbox.New(store, secrets, log)
+	if err != nil {
+		return nil, err
+	}
+	a := &App{conf: conf, store: store, engine: engine, hub: hub, inbox: in, log: log}
+	a.handlers, err = handlers.New(handlers.Options{
+		Jobs: store, GitHub: hub, Status: a.status, AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug,
+		Label: engine.Defaults.Build.Label,
+	})
+	return a, err
+}
+
+// MissingError lists the credentials that a server lacks, each with the way to
+// set it.
+type MissingError struct{ Credentials []string }
+
+// Error is the list.
+func (e *MissingError) Error() string {
+	text := "the GitHub App is not configured:"
+	for _, c := range e.Credentials {
+		text += "\n  - " + c
+	}
+	return text
+}
+
+// Handler serves the webhook endpoint and a health probe.
+func (a *App) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/webhook", a.inbox)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := a.store.List(r.Context(), queue.Query{Limit: 1}); err != nil {
+			http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n")) // the prober has gone: nobody to tell
+	})
+	return mux
+}
+
+// Run serves on the listener and works on jobs until ctx ends, then drains.
+func (a *App) Run(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler: a.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	working, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	worked := make(chan error, 1)
+	go func() { worked <- a.worker().Run(working) }()
+
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+		stop(err)
+		served <- nil
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err = errors.Join(err, server.Shutdown(closing))
+	if serr := <-served; serr != nil && !errors.Is(serr, http.ErrServerClosed) {
+		err = errors.Join(err, serr)
+	}
+	err = errors.Join(err, <-worked)
+	a.hub.Close(closing)
+	return err
+}
+
+// worker runs deliveries, which take milliseconds, and builds, which take
+// hours, in slots of their own.
+func (a *App) worker() *queue.Worker {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "host"
+	}
+	return &queue.Worker{
+		Store: a.store, Name: fmt.Sprintf("%s-%d-%d", host, os.Getpid(), time.Now().UnixNano()), Log: a.log,
+		Slots: []queue.Slot{
+			{Kinds: []string{inbox.Kind}, N: a.conf.Slots.Deliveries, Run: a.deliver, GivenUp: a.giveUpDelivery},
+			{Kinds: []string{pipeline.KindBuild}, N: a.conf.Slots.Builds, Run: a.build, GivenUp: a.giveUp},
+		},
+	}
+}
+
+// deliver handles one webhook.
+func (a *App) deliver(ctx context.Context, t *queue.Task) error {
+	d, err := delivery(t.Job)
+	if err != nil {
+		return err
+	}
+	return later(a.handlers.Handle(ctx, d))
+}
+
+// giveUpDelivery says on the thread that a webhook is buried.
+func (a *App) giveUpDelivery(ctx context.Context, t *queue.Task, cause error) error {
+	d, err := delivery(t.Job)
+	if err != nil {
+		return err
+	}
+	return a.handlers.GiveUp(ctx, d, cause)
+}
+
+func delivery(job queue.Job) (handlers.Delivery, error) {
+	var d inbox.Delivery
+	if err := json.Unmarshal(job.Payload, &d); err != nil {
+		return handlers.Delivery{}, queue.Never(fmt.Errorf("read the delivery: %w", err))
+	}
+	return handlers.Delivery{ID: job.ID, Event: d.Event, Payload: d.Body}, nil
+}
+
+// build runs one build.
+func (a *App) build(ctx context.Context, t *queue.Task) error {
+	req, err := request(t.Job)
+	if err != nil {
+		return err
+	}
+	forge := a.hub.ForRepo(req.Repo, req.Ticket.Number)
+	defer forge.Close(context.WithoutCancel(ctx))
+	final, err := Claim{Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: forge}.Build(ctx)
+	if err != nil {
+		return later(err)
+	}
+	a.log.InfoContext(ctx, "build ended", "build", req.Build, "state", final.State, "cost_micros", final.CostMicros)
+	return nil
+}
+
+// giveUp says on the ticket that a build is buried.
+func (a *App) giveUp(ctx context.Context, t *queue.Task, cause error) error {
+	req, err := request(t.Job)
+	if err != nil {
+		return err
+	}
+	forge := a.hub.ForRepo(req.Repo, req.Ticket.Number)
+	defer forge.Close(context.WithoutCancel(ctx))
+	return pipeline.GiveUp(ctx, a.store, forge, req, cause)
+}
+
+// status is the answer to /status.
+func (a *App) status(ctx context.Context, job queue.Job) (string, error) {
+	build, err := pipeline.Read(ctx, a.store, job.ID)
+	return report.Status(build), err
+}
+
+func request(job queue.Job) (pipeline.Request, error) {
+	var req pipeline.Request
+	if err := json.Unmarshal(job.Payload, &req); err != nil {
+		return req, queue.Never(fmt.Errorf("read the build's request: %w", err))
+	}
+	return req, nil
+}
+
+// later turns GitHub's "not now" into a wait that holds no slot.
+func later(err error) error {
+	if wait, ok := errors.AsType[*github.Later](err); ok {
+		return queue.Later(wait.At, wait)
+	}
+	return err
+}

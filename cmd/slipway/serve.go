@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-dev/slipway/app"
+)
+
+func newServe(o *options) *cobra.Command {
+	f := &buildFlags{}
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the GitHub App: webhooks and workers in one process",
+		Long: `Serve receives GitHub's webhooks and works on builds, with an embedded store in
+the state directory. It needs the credentials of a GitHub App; without them it
+says which are missing and how to set them. SIGTERM or Ctrl-C drains: builds go
+on where they were when serve starts again.`,
+		Example: "  slipway serve --config slipway-server.yml\n  SLIPWAY_GITHUB_APP_ID=1 SLIPWAY_GITHUB_PRIVATE_KEY_FILE=key.pem SLIPWAY_GITHUB_WEBHOOK_SECRETS=s3cret slipway serve",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), o, f, listen) },
+	}
+	cmd.Flags().StringVar(&listen, "listen", "", "host:port of the webhook endpoint (default from configuration)")
+	f.agents(cmd)
+	return cmd
+}
+
+func runServe(ctx context.Context, o *options, f *buildFlags, listen string) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	conf, err := o.load()
+	if err != nil {
+		return err
+	}
+	if listen != "" {
+		conf.Listen = listen
+	}
+	agents, err := f.agentsOf()
+	if err != nil {
+		return err
+	}
+	engine, err := o.engineFor(conf, agents)
+	if err != nil {
+		return err
+	}
+	store, err := o.store(ctx, conf)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }() // what it acknowledged is durable
+	server, err := app.New(conf, store, engine, o.logger())
+	if missing, ok := errors.AsType[*app.MissingError](err); ok {
+		return &exitError{code: exitUsage, err: missing}
+	}
+	if err != nil {
+		return environment(err)
+	}
+	listener, err := net.Listen("tcp", conf.Listen)
+	if err != nil {
+		return environment(fmt.Errorf("listen on %s: %w", conf.Listen, err))
+	}
+	fmt.Fprintf(os.Stderr, "slipway: webhooks at http://%s/webhook, state in %s\n", listener.Addr(), conf.StateDir)
+	return environment(server.Run(ctx, listener))
+}
