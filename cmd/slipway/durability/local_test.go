@@ -1,0 +1,319 @@
+package durability_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-dev/slipway/queue"
+)
+
+// longRun is longer than any run of a small build takes.
+const longRun = 2 * time.Minute
+
+// A terminal is one person's repository and state directory.
+type terminal struct {
+	repo, state, recordings string
+	status                  string // git status before anything ran
+}
+
+func newTerminal(t *testing.T, s script) terminal {
+	t.Helper()
+	term := terminal{repo: t.TempDir(), state: t.TempDir(), recordings: s.write(t)}
+	for name, text := range repoFiles {
+		path := filepath.Join(term.repo, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git(t, term.repo, "init", "--quiet", "--initial-branch=main")
+	git(t, term.repo, "add", "--all")
+	git(t, term.repo, "commit", "--quiet", "--message=Begin")
+	// Work of the person's own, which a build must not touch.
+	for name, text := range map[string]string{"list.txt": "mine\n", "notes.txt": "mine\n"} {
+		if err := os.WriteFile(filepath.Join(term.repo, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	term.status = term.look(t)
+	return term
+}
+
+// look is what the person sees of the checkout.
+func (term terminal) look(t *testing.T) string {
+	t.Helper()
+	list, err := os.ReadFile(filepath.Join(term.repo, "list.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return git(t, term.repo, "status", "--porcelain=v2", "--branch", "--untracked-files=all") + "\n" +
+		git(t, term.repo, "worktree", "list") + "\n" + string(list)
+}
+
+// build starts the build; crash names the append around which it dies.
+func (term terminal) build(t *testing.T, crash string, more ...string) *process {
+	t.Helper()
+	var env []string
+	if crash != "" {
+		env = append(env, "SLIPWAY_CRASH="+crash)
+	}
+	args := append([]string{"build", "--json", "--repo", term.repo, "--goal", goal}, more...)
+	if len(more) == 0 {
+		args = append(args, "--runtime", "replay", "--recordings", term.recordings)
+	}
+	return start(t, term.state, env, args...)
+}
+
+// seen is what can be known of a build while no process works on it.
+type seen struct {
+	job     queue.Job
+	entries []queue.Entry
+	runs    map[string]int // how often each agent call was started
+	tests   map[string]int // how often the engine's command ran, by whose evidence it was
+}
+
+func (term terminal) see(t *testing.T) seen {
+	t.Helper()
+	store := openStore(t, term.state)
+	defer func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	jobs, err := store.List(t.Context(), queue.Query{})
+	if err != nil || len(jobs) != 1 {
+		t.Fatalf("jobs %v, %v; want one", jobs, err)
+	}
+	return look(t, store, term.state, jobs[0])
+}
+
+func openStore(t *testing.T, state string) *queue.SQLite {
+	t.Helper()
+	store, err := queue.OpenSQLite(t.Context(), filepath.Join(state, "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// look reads what is known of a build's job.
+func look(t *testing.T, store queue.Store, state string, job queue.Job) seen {
+	t.Helper()
+	s := seen{job: job, runs: map[string]int{}, tests: map[string]int{}}
+	var err error
+	if s.entries, err = store.Entries(t.Context(), job.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	transcripts := filepath.Join(state, "transcripts", job.ID)
+	for _, e := range s.entries {
+		if e.Runtime == "" {
+			continue // no agent's
+		}
+		s.runs[e.Key] = lines(t, filepath.Join(transcripts, filepath.FromSlash(e.Key)+".jsonl"))
+	}
+	logs, err := filepath.Glob(filepath.Join(state, "caches", "*", "*", "go-build", "runs"))
+	if err != nil || len(logs) > 1 {
+		t.Fatalf("%v, %v", logs, err)
+	}
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, home := range strings.Fields(string(text)) {
+			s.tests[home]++
+		}
+	}
+	return s
+}
+
+func lines(t *testing.T, path string) int {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "\n")
+}
+
+func (s seen) keys() (keys []string) {
+	for _, e := range s.entries {
+		keys = append(keys, e.Key)
+	}
+	return keys
+}
+
+// TestBuildSurvivesKillAroundEveryAppend is the crash matrix of a terminal's
+// build. An undisturbed run says how many entries the journal gets and which
+// tree comes out. Then the build is killed before and after every append in
+// turn and resumed.
+func TestBuildSurvivesKillAroundEveryAppend(t *testing.T) {
+	t.Parallel()
+	calm := newTerminal(t, fleet())
+	p := calm.build(t, "")
+	if code := p.wait(t, longRun); code != 0 {
+		t.Fatalf("undisturbed: exit %d\n%s", code, p.said(t))
+	}
+	whole := calm.see(t)
+	tree := calm.published(t, whole)
+	calm.clean(t, whole)
+	type row struct {
+		n    int
+		when string
+	}
+	var rows []row
+	for i := range whole.entries {
+		rows = append(rows, row{i + 1, "before"}, row{i + 1, "after"})
+	}
+	atOnce(t, 3, rows, func(r row) {
+		t.Run(fmt.Sprintf("%s_%02d_%s", r.when, r.n, whole.entries[r.n-1].Key), func(t *testing.T) {
+			term := newTerminal(t, fleet())
+			p := term.build(t, fmt.Sprintf("%s:%d", r.when, r.n))
+			p.wait(t, longRun)
+			dead := term.see(t)
+			if !p.killed() {
+				// Issues that land together take fewer entries than one by one.
+				if len(dead.entries) >= r.n {
+					t.Fatalf("it was not killed, and has %d entries\n%s", len(dead.entries), p.said(t))
+				}
+			} else {
+				if r.when == "before" && len(dead.entries) != r.n-1 || len(dead.entries) > r.n {
+					t.Errorf("killed %s append %d with %d entries", r.when, r.n, len(dead.entries))
+				}
+				term.resume(t, dead)
+			}
+			term.complete(t, tree, dead)
+		})
+	})
+}
+
+// TestBuildSurvivesKillAfterKill lets every process of a build do no more than
+// a few steps.
+func TestBuildSurvivesKillAfterKill(t *testing.T) {
+	t.Parallel()
+	for _, steps := range []int{1, 2, 5} {
+		t.Run(fmt.Sprintf("after %d", steps), func(t *testing.T) {
+			t.Parallel()
+			term := newTerminal(t, fleet())
+			crash := fmt.Sprintf("after:%d", steps)
+			p := term.build(t, crash)
+			p.wait(t, longRun)
+			id := term.see(t).job.ID
+			kills := 0
+			for p.killed() {
+				if kills++; kills > 60 {
+					t.Fatalf("no end after %d kills", kills)
+				}
+				p = start(t, term.state, []string{"SLIPWAY_CRASH=" + crash}, "resume", "--json", id)
+				p.wait(t, longRun)
+			}
+			if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+				t.Fatalf("exit %d\n%s", code, p.said(t))
+			}
+			term.complete(t, "", seen{})
+			for key, n := range term.see(t).runs {
+				if n > 1+kills {
+					t.Errorf("%s ran %d times at %d kills", key, n, kills)
+				}
+			}
+		})
+	}
+}
+
+// resume goes on to the end.
+func (term terminal) resume(t *testing.T, dead seen) {
+	t.Helper()
+	p := start(t, term.state, nil, "resume", "--json", dead.job.ID)
+	if code := p.wait(t, longRun); code != 0 {
+		t.Fatalf("resume: exit %d\n%s", code, p.said(t))
+	}
+}
+
+// complete checks a build that has ended: its tree, unless that is empty, and
+// that what was in the journal of the dead is there unchanged and ran once.
+func (term terminal) complete(t *testing.T, tree string, dead seen) {
+	t.Helper()
+	whole := term.see(t)
+	if whole.job.State != queue.Done {
+		t.Errorf("the job is %s: %s", whole.job.State, whole.job.Cause)
+	}
+	if got := term.published(t, whole); tree != "" && got != tree {
+		t.Errorf("tree %s, want that of the undisturbed run, %s", got, tree)
+	}
+	whole.continues(t, dead)
+	for key, n := range whole.runs {
+		if len(dead.entries) > 0 && n > 2 {
+			t.Errorf("%s ran %d times at one kill", key, n)
+		}
+	}
+	term.clean(t, whole)
+}
+
+// continues checks that the journal goes on where that of the dead ended: no key
+// twice, nothing changed, and no recorded call ran again.
+func (s seen) continues(t *testing.T, dead seen) {
+	t.Helper()
+	keys := s.keys()
+	if again := slices.Compact(slices.Sorted(slices.Values(keys))); len(again) != len(keys) {
+		t.Errorf("keys are recorded twice: %v", keys)
+	}
+	for i, e := range dead.entries {
+		if i >= len(s.entries) || s.entries[i].Key != e.Key || string(s.entries[i].Outcome) != string(e.Outcome) {
+			t.Errorf("entry %d, %s, was changed", i+1, e.Key)
+			continue
+		}
+		if e.Runtime != "" && s.runs[e.Key] != dead.runs[e.Key] {
+			t.Errorf("%s was recorded and ran again", e.Key)
+		}
+		if home := evidenceOf(e.Key); home != "" && s.tests[home] != dead.tests[home] {
+			t.Errorf("the command of %s was recorded and ran again", e.Key)
+		}
+	}
+}
+
+// evidenceOf says in whose home directory the engine's commands of a key run,
+// for those that run there once in a build.
+func evidenceOf(key string) string {
+	prefix, ok := strings.CutSuffix(key, "/commands")
+	first, _, _ := strings.Cut(prefix, "/")
+	if !ok || first == "land" {
+		return ""
+	}
+	return "engine-" + strings.TrimSuffix(first, "-1")
+}
+
+// published returns the tree of the one branch that the build made.
+func (term terminal) published(t *testing.T, s seen) string {
+	t.Helper()
+	branch := "slipway/" + s.job.ID + "-list-the-ships"
+	if got := git(t, term.repo, "for-each-ref", "--format=%(refname)"); got != "refs/heads/main\nrefs/heads/"+branch {
+		t.Errorf("refs\n%s\nwant main and %s", got, branch)
+	}
+	return git(t, term.repo, "rev-parse", branch+"^{tree}")
+}
+
+// clean checks that nothing is left but what is kept on purpose, and that the
+// person's checkout is as it was.
+func (term terminal) clean(t *testing.T, s seen) {
+	t.Helper()
+	if got := term.look(t); got != term.status {
+		t.Errorf("the checkout was\n%s\nand is\n%s", term.status, got)
+	}
+	for _, dir := range []string{"work", "homes"} {
+		if _, err := os.Stat(filepath.Join(term.state, dir, s.job.ID)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s of the build is left: %v", dir, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(term.state, "builds", s.job.ID, "report.md")); err != nil {
+		t.Error(err)
+	}
+	noneAlive(t, term.state, 2*time.Second)
+}
