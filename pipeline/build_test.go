@@ -234,6 +234,22 @@ func TestArtefactsAreCleanedUp(t *testing.T) {
 	}
 }
 
+// What a coder leaves in its home must not be there when its reviewer starts.
+func TestRolesDoNotShareAHome(t *testing.T) {
+	w := newWorld(t, issue("a", nil))
+	w.must(report.Succeeded)
+	roles := map[string]string{}
+	for _, c := range w.agents.Calls() {
+		if other, taken := roles[c.Home]; taken && other != c.Role {
+			t.Errorf("%s and %s have the home %s", other, c.Role, c.Home)
+		}
+		roles[c.Home] = c.Role
+	}
+	if len(roles) < 5 {
+		t.Errorf("only %d homes were seen", len(roles))
+	}
+}
+
 func TestBrokenConfigurationIsNamed(t *testing.T) {
 	w := newWorld(t, issue("a", nil))
 	w.write(".github/slipway.yml", "runtime: replay\nlimitz: {}\n")

@@ -131,8 +131,10 @@ func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
 			}
 			return t, nil
 		},
+		// Each role of an issue has its own: what a coder leaves in its home, a
+		// hook of its CLI for one, must not be there when its reviewer starts.
 		Home: func(key string) (string, error) {
-			home := filepath.Join(b.site.homes, first(key))
+			home := filepath.Join(b.site.homes, first(key), roleOf(key))
 			return home, os.MkdirAll(home, 0o700)
 		},
 	}
