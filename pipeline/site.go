@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
 	"github.com/slipway-dev/slipway/pipeline/forge"
@@ -251,10 +252,13 @@ func (t *tree) Prepare(ctx context.Context) error {
 func (t *tree) Collect(ctx context.Context) (string, error) {
 	t.at = "" // until the collected commit is known to be what is on disk
 	commit, _, err := t.site.mirror.Collect(ctx, t.Dir(), t.head, t.ref, t.site.message(t.message, time.Now()))
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = t.site.mirror.Inspect(ctx, t.head, commit, outputGate)
 	}
-	if err := t.site.mirror.Inspect(ctx, t.head, commit, outputGate); err != nil {
+	if broken, ok := errors.AsType[*repo.Violation](err); ok {
+		return "", &agent.Rejected{Reason: broken.Error()}
+	}
+	if err != nil {
 		return "", err
 	}
 	t.at = commit

@@ -42,7 +42,8 @@ type Workspace interface {
 	// Prepare brings the tree to the newest commit, before a call that is not
 	// recorded yet.
 	Prepare(ctx context.Context) error
-	// Collect commits what the call left and returns the commit.
+	// Collect commits what the call left and returns the commit. A *Rejected
+	// says that it may not be taken; after any other error it is tried again.
 	Collect(ctx context.Context) (commit string, err error)
 	// Found makes the commit of a call the newest one.
 	Found(commit string)
@@ -97,6 +98,13 @@ var (
 	// ErrFatal wraps a provider's error that no call can get past.
 	ErrFatal = errors.New("the model provider refuses every call")
 )
+
+// Rejected is what a workspace says of work that breaks its rules: the agent
+// has failed, and asking it the same again would be in vain.
+type Rejected struct{ Reason string }
+
+// Error is the rule that was broken.
+func (r *Rejected) Error() string { return r.Reason }
 
 // A Failure is an agent that gave no usable answer and whose role has no
 // fallback.

@@ -212,7 +212,8 @@ func TestCancelReturnsItsCauseAndRecordsNothing(t *testing.T) {
 
 func TestWorkspace(t *testing.T) {
 	good := turn{json: `{"word":"hi"}`}
-	unsafe := errors.New("a nested .git directory")
+	unsafe := &agent.Rejected{Reason: "a nested .git directory"}
+	full := errors.New("no space left on device")
 	for name, c := range map[string]struct {
 		role    agent.Role[question, reply]
 		turns   []turn
@@ -221,11 +222,12 @@ func TestWorkspace(t *testing.T) {
 		again   string // on a second run over the same journal
 		failure string
 	}{
-		"a reader leaves nothing":        {role: reader(), turns: []turn{good}, first: "prepare"},
-		"a writer leaves a commit":       {role: writer(), turns: []turn{good}, first: "prepare, collect, found c1", again: "found c1"},
-		"each turn leaves its own":       {role: writer(), turns: []turn{{text: "prose"}, good}, first: "prepare, collect, found c1, prepare, collect, found c2", again: "found c1, found c2"},
-		"also one that failed":           {role: writer(), turns: []turn{{err: refused}}, first: "prepare, collect, found c1", again: "found c1", failure: refused.Reason},
-		"what cannot be kept is refused": {role: writer(), turns: []turn{good}, err: unsafe, first: "prepare, collect", failure: "what the agent left was refused: a nested .git directory"},
+		"a reader leaves nothing":            {role: reader(), turns: []turn{good}, first: "prepare"},
+		"a writer leaves a commit":           {role: writer(), turns: []turn{good}, first: "prepare, collect, found c1", again: "found c1"},
+		"each turn leaves its own":           {role: writer(), turns: []turn{{text: "prose"}, good}, first: "prepare, collect, found c1, prepare, collect, found c2", again: "found c1, found c2"},
+		"also one that failed":               {role: writer(), turns: []turn{{err: refused}}, first: "prepare, collect, found c1", again: "found c1", failure: refused.Reason},
+		"what cannot be kept is refused":     {role: writer(), turns: []turn{good}, err: unsafe, first: "prepare, collect", failure: "what the agent left was refused: a nested .git directory"},
+		"a disk that is full is tried again": {role: writer(), turns: []turn{good}, err: full, first: "prepare, collect, collect, collect", failure: "what the agent left could not be collected: no space left on device"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := new(steptest.Log)

@@ -119,16 +119,45 @@ func (c *Crew) run(ctx context.Context, work Workspace, call runtime.Call) (Answ
 		a.Text = result.Text[max(0, len(result.Text)-maxText):]
 	}
 	if !call.ReadOnly {
-		if a.entry.Commit, err = work.Collect(ctx); err != nil {
-			if ctx.Err() != nil {
-				return Answer{}, context.Cause(ctx)
-			}
-			// What the agent left cannot be a commit: that is its failure.
-			a.Failure = fmt.Sprintf("what the agent left was refused: %v", err)
-			a.entry.Commit = ""
+		commit, refusal, err := c.collect(ctx, work)
+		if err != nil {
+			return Answer{}, err
+		}
+		a.entry.Commit = commit
+		if refusal != "" {
+			a.Failure = refusal
 		}
 	}
 	return a, nil
+}
+
+// collects is how often a worktree is tried to be collected. The call that
+// worked in it is paid for: it is not lost to a busy disk.
+const collects = 3
+
+// collect takes what the call left. What cannot be a commit is the agent's
+// failure, with the reason.
+func (c *Crew) collect(ctx context.Context, work Workspace) (commit, refusal string, err error) {
+	for try := 1; ; try++ {
+		commit, err := work.Collect(ctx)
+		if err == nil {
+			return commit, "", nil
+		}
+		if ctx.Err() != nil {
+			return "", "", context.Cause(ctx)
+		}
+		if rejected, ok := errors.AsType[*Rejected](err); ok {
+			return "", "what the agent left was refused: " + rejected.Reason, nil
+		}
+		if try == collects {
+			return "", fmt.Sprintf("what the agent left could not be collected: %v", err), nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", "", context.Cause(ctx)
+		case <-time.After(c.Limits.Backoff): // also while draining: the call is paid for
+		}
+	}
 }
 
 // try runs the agent, again after transient failures. A failure is what ended

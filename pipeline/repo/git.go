@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"regexp"
 	"strconv"
@@ -91,33 +92,69 @@ func environment() []string {
 }
 
 // run runs git and returns its output. A non-zero exit is a *failure; output
-// beyond the bound ends git and is errLong, with what was read so far.
+// beyond the bound ends git and is errLong, with what was read so far. Where
+// another git holds a lock, it waits for its turn.
 func run(ctx context.Context, c call) ([]byte, error) {
-	out, err := runOnce(ctx, c)
-	if f, ok := errors.AsType[*failure](err); ok && c.stdin == nil {
-		if lock := staleLock(f.text, c.gitDir); lock != "" && os.Remove(lock) == nil {
-			return runOnce(ctx, c)
+	for try := 0; ; try++ {
+		out, err := runOnce(ctx, c)
+		f, failed := errors.AsType[*failure](err)
+		if !failed || c.stdin != nil || try == maxTurns {
+			return out, err
+		}
+		lock := heldLock(f.text, c.gitDir)
+		if lock == "" {
+			return out, err
+		}
+		if waited := outlive(ctx, lock); waited != nil {
+			return out, errors.Join(err, waited)
 		}
 	}
-	return out, err
 }
 
-// A git that was killed leaves its lock file, and would keep a ref from moving
-// ever again. No live one of ours holds a lock for so long.
-const lockAge = time.Minute
+const (
+	// A git that was killed leaves its lock file, and would keep a ref from moving
+	// ever again. A live one of ours holds a lock for milliseconds.
+	lockAge = 10 * time.Second
+	// maxTurns is how often a call steps back for another one.
+	maxTurns = 5
+)
 
 var lockText = regexp.MustCompile(`Unable to create '(.+\.lock)': File exists`)
 
-// staleLock finds in git's words a lock of gitDir that a dead git left.
-func staleLock(text, gitDir string) string {
+// heldLock finds in git's words the lock of gitDir that it met.
+func heldLock(text, gitDir string) string {
 	match := lockText.FindStringSubmatch(text)
 	if match == nil || gitDir == "" || !strings.HasPrefix(match[1], gitDir+"/") {
 		return ""
 	}
-	if info, err := os.Lstat(match[1]); err != nil || time.Since(info.ModTime()) < lockAge {
-		return ""
-	}
 	return match[1]
+}
+
+// outlive waits until a lock is gone, or so old that a dead git left it, and
+// then removes it.
+func outlive(ctx context.Context, lock string) error {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		info, err := os.Lstat(lock)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if time.Since(info.ModTime()) >= lockAge {
+			if err := os.Remove(lock); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-look.C:
+		}
+	}
 }
 
 func runOnce(ctx context.Context, c call) ([]byte, error) {

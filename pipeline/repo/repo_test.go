@@ -281,12 +281,29 @@ func TestALockOfADeadGitIsCleared(t *testing.T) {
 	lock := filepath.Join(m.dir, ref+".lock")
 	must(t, os.WriteFile(lock, nil, 0o644))
 	said := "fatal: Unable to create '" + lock + "': File exists.\n\nAnother git process seems to be running"
-	equal(t, "a young lock", staleLock(said, m.dir), "")
-	old := time.Now().Add(-2 * lockAge)
+	equal(t, "a lock of another repository", heldLock(said, t.TempDir()), "")
+	equal(t, "a lock of this one", heldLock(said, m.dir), lock)
+	old := time.Now().Add(-lockAge + 100*time.Millisecond) // it comes of age while the call waits
 	must(t, os.Chtimes(lock, old, old))
-	equal(t, "a lock of another repository", staleLock(said, t.TempDir()), "")
 	must(t, m.SetRef(t.Context(), ref, next, base))
 	equal(t, "moved", ok[string](t)(m.Ref(t.Context(), ref)), next)
+}
+
+func TestALockOfALiveGitIsWaitedFor(t *testing.T) {
+	m, base := newMirror(t, files{"f": "1"})
+	ref := "refs/slipway/b/i"
+	lock := filepath.Join(m.dir, ref+".lock")
+	must(t, os.MkdirAll(filepath.Dir(lock), 0o755))
+	must(t, os.WriteFile(lock, nil, 0o644))
+	set := make(chan error)
+	go func() { set <- m.SetRef(t.Context(), ref, base, "") }()
+	select {
+	case err := <-set:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	must(t, os.Remove(lock))
+	must(t, <-set)
 }
 
 func TestRefsListsWholeParts(t *testing.T) {

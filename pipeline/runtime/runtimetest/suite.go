@@ -52,14 +52,14 @@ type Factory func(t *testing.T, c Case) runtime.Runtime
 // Options fit the suite to a runtime.
 type Options struct {
 	Except map[Act]string // acts that do not apply, each with the reason
-	Idle   time.Duration  // silence that no healthy call of this runtime reaches; 0 means 400 ms
+	Idle   time.Duration  // silence that no healthy call of this runtime reaches; 0 means 2 s
 	Many   int            // calls at once in the test of concurrency; 0 means 8
 }
 
 // Run checks every promise on runtimes that factory makes.
 func Run(t *testing.T, factory Factory, opts Options) {
 	if opts.Idle == 0 {
-		opts.Idle = 400 * time.Millisecond
+		opts.Idle = 2 * time.Second
 	}
 	if opts.Many == 0 {
 		opts.Many = 8
