@@ -51,17 +51,8 @@ func TestMerge(t *testing.T) {
 			for _, side := range []string{ours, theirs} {
 				equal(t, "descends", ok[bool](t)(m.IsAncestor(t.Context(), side, merged)), true)
 			}
-			equal(t, "merge base", ok[string](t)(m.MergeBase(t.Context(), ours, theirs)), mergeBase(ours, theirs, root))
 		})
 	}
-}
-
-// mergeBase is root, unless one side made no commit.
-func mergeBase(ours, theirs, root string) string {
-	if ours == theirs {
-		return ours
-	}
-	return root
 }
 
 func TestMergeKeepsAModeChange(t *testing.T) {
@@ -89,7 +80,6 @@ func TestMergeOfStrangers(t *testing.T) {
 	if _, err := m.Merge(t.Context(), a, b); err == nil {
 		t.Error("merged histories that share nothing")
 	}
-	equal(t, "merge base", ok[string](t)(m.MergeBase(t.Context(), a, b)), "")
 	equal(t, "ancestor", ok[bool](t)(m.IsAncestor(t.Context(), a, b)), false)
 }
 

@@ -77,18 +77,6 @@ func (m *Mirror) IsAncestor(ctx context.Context, old, commit string) (bool, erro
 	return err == nil, err
 }
 
-// MergeBase returns the commit where a and b parted, "" when they share none.
-func (m *Mirror) MergeBase(ctx context.Context, a, b string) (string, error) {
-	if err := checkRev(a, b); err != nil {
-		return "", err
-	}
-	base, err := line(ctx, call{gitDir: m.dir, args: []string{"merge-base", a, b}})
-	if code(err) == 1 {
-		return "", nil
-	}
-	return base, err
-}
-
 // Changed lists the files that differ between two commits, by path.
 func (m *Mirror) Changed(ctx context.Context, base, head string) ([]Change, error) {
 	if err := checkRev(base, head); err != nil {

@@ -94,9 +94,8 @@ func agent(act string) int {
 		say(`{"type":"text","text":"thinking"}`)
 		select {}
 	case runtimetest.Hangs:
-		for {
+		for range time.Tick(20 * time.Millisecond) {
 			say(`{"type":"text","text":"tick"}`)
-			time.Sleep(20 * time.Millisecond)
 		}
 	case runtimetest.Crashes:
 		say(`{"type":"text","text":"working"}`)
