@@ -118,19 +118,43 @@ commands:
   test: "npm test"
   lint: |-
     npm run lint
-build: { label: go, base: release/1.x, branch: "bot/{ticket}-{slug}" }
+build: { label: go, approval: plan, base: release/1.x, branch: "bot/{ticket}-{slug}" }
+review: { severity: high, min_confidence: 60 }
 limits:
   usd_per_build: 12.50
+  usd_per_day: 50
+  calls_per_day: 900
+  minutes_per_day: 600
   usd_per_call: 1
   minutes_per_build: 30
   max_parallel_issues: 3
   max_parallel_agents: 4
 pipeline:
   max_review_iterations: 0
+  max_plan_revisions: 3
   max_coding_iterations: 7
+  max_advisor_invocations: 1
+  max_replans: 4
+  max_splits: 0
+  max_verify_fix_cycles: 2
+  max_integration_test_retries: 0
+  max_ci_fix_cycles: 1
+  ci_wait_seconds: 600
+  ci_poll_seconds: 5
   agent_timeout_seconds: 60
   agent_max_turns: 9
+  max_agents_per_build: 70
+  max_tasks: 6
+  barrier: level
+  enable_replanning: false
+  enable_issue_advisor: false
+  enable_integration_testing: false
+  enable_learning: false
+  enable_review: false
+  check_ci: false
   failure_abort_ratio: 0.5
+  approval_expires_in_hours: 24
+  keep_refs_days: 7
 `
 	got, err := Parse([]byte(file), "a.yml")
 	if err != nil {
@@ -140,10 +164,19 @@ pipeline:
 		Runtime:  "command",
 		Models:   Models{"default": "opus", "coder": "claude_code:sonnet"},
 		Commands: Commands{Setup: "npm ci", Build: "npm run build", Test: "npm test", Lint: "npm run lint"},
-		Build:    Build{Label: "go", Base: "release/1.x", Branch: "bot/{ticket}-{slug}"},
-		Limits:   Limits{12_500_000, 1_000_000, 30 * time.Minute, 3, 4},
-		Pipeline: Pipeline{0, 7, time.Minute, 9, 0.5},
-		origins:  got.origins,
+		Build:    Build{Label: "go", Approval: "plan", Base: "release/1.x", Branch: "bot/{ticket}-{slug}"},
+		Review:   Review{Severity: "high", MinConfidence: 60},
+		Limits: Limits{
+			USDPerBuild: 12_500_000, USDPerDay: 50_000_000, CallsPerDay: 900, MinutesPerDay: 600, USDPerCall: 1_000_000,
+			BuildTimeout: 30 * time.Minute, MaxParallelIssues: 3, MaxParallelAgents: 4,
+		},
+		Pipeline: Pipeline{
+			MaxPlanRevisions: 3, MaxCodingIterations: 7, MaxAdvisorInvocations: 1, MaxReplans: 4, MaxVerifyFixCycles: 2,
+			MaxCIFixCycles: 1, CIWait: 10 * time.Minute, CIPoll: 5 * time.Second, AgentTimeout: time.Minute, AgentMaxTurns: 9,
+			MaxAgentsPerBuild: 70, MaxTasks: 6, Barrier: "level", FailureAbortRatio: 0.5,
+			ApprovalExpiry: 24 * time.Hour, KeepRefs: 7 * 24 * time.Hour,
+		},
+		origins: got.origins,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -158,39 +191,41 @@ pipeline:
 
 func TestParseRefuses(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"an unknown key":                {"runtime: replay\ncolour: red\n", "f.yml:2: colour: unknown key; valid here: build, commands, limits, models, pipeline, runtime"},
-		"an unknown key in a section":   {"limits:\n  usd_per_month: 3\n", "f.yml:2: limits.usd_per_month: unknown key; valid here: max_parallel_agents, max_parallel_issues, minutes_per_build, usd_per_build, usd_per_call"},
-		"a knob in the wrong section":   {"pipeline:\n\n  max_parallel_issues: 3\n", "f.yml:3: pipeline.max_parallel_issues: unknown key here; it belongs at limits.max_parallel_issues"},
-		"a knob of a later version":     {"pipeline:\n  max_replans: 3\n", "f.yml:2: pipeline.max_replans: unknown key; valid here: agent_max_turns, agent_timeout_seconds, failure_abort_ratio, max_coding_iterations, max_review_iterations"},
-		"an unknown model key":          {"models:\n  codr: opus\n", "f.yml:2: models.codr: unknown key; valid here: architect, ci_fixer, code_reviewer, coder, default, git, integration_tester, issue_advisor, issue_writer, lens, merger, pm, qa, qa_synthesizer, replan, retry_advisor, sprint_planner, tech_lead, verifier"},
-		"text for a number":             {"limits:\n  max_parallel_issues: many\n", `f.yml:2: limits.max_parallel_issues: want a whole number from 1 to 64, got the text "many"`},
-		"a number in quotes":            {"limits:\n  max_parallel_issues: '8'\n", `f.yml:2: limits.max_parallel_issues: want a whole number from 1 to 64, got the text "8"`},
-		"a number out of range":         {"limits: {max_parallel_issues: 0}\n", "f.yml:1: limits.max_parallel_issues: want a whole number from 1 to 64, got 0"},
-		"a fraction for a whole number": {"pipeline: {agent_max_turns: 1.5}", "f.yml:1: pipeline.agent_max_turns: want a whole number from 1 to 10000, got the number 1.5"},
-		"a number for text":             {"build:\n  base: 1.0\n", "f.yml:2: build.base: want text, got the number 1.0"},
-		"a truth value for text":        {"build:\n  base: true\n", "f.yml:2: build.base: want text, got the truth value true"},
-		"nothing":                       {"commands:\n  test:\n", "f.yml:2: commands.test: want text, got nothing"},
-		"empty text":                    {"commands:\n  test: ''\n", "f.yml:2: commands.test: empty; leave the key out instead"},
-		"a list for text":               {"commands:\n  test: [npm, test]\n", "f.yml:2: commands.test: want text, got a list"},
-		"a list for money":              {"limits:\n  usd_per_build:\n    - 3\n", "f.yml:3: limits.usd_per_build: want an amount in US dollars such as 12.50, got a list"},
-		"negative money":                {"limits: {usd_per_build: -3}", "f.yml:1: limits.usd_per_build: want an amount in US dollars such as 25 or 12.50, with at most six decimal places"},
-		"endless money":                 {"limits: {usd_per_build: .inf}", "f.yml:1: limits.usd_per_build: want an amount in US dollars such as 25 or 12.50, with at most six decimal places"},
-		"a ratio above one":             {"pipeline: {failure_abort_ratio: 80}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got 80"},
-		"no number as a ratio":          {"pipeline: {failure_abort_ratio: .nan}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got .nan"},
-		"text for a section":            {"limits: 3\n", "f.yml:1: limits: want a mapping with the keys max_parallel_agents, max_parallel_issues, minutes_per_build, usd_per_build, usd_per_call, got the number 3"},
-		"a list for the file":           {"- a\n", "f.yml:1: want a mapping with the keys build, commands, limits, models, pipeline, runtime, got a list"},
-		"a key twice":                   {"runtime: replay\nruntime: command\n", "f.yml:2: runtime: given twice"},
-		"a runtime of a later version":  {"runtime: native\n", "f.yml:1: runtime: this version does not have the runtime native yet"},
-		"a later runtime for a role":    {"models:\n  coder: codex:gpt\n", "f.yml:2: models.coder: this version does not have the runtime codex yet"},
-		"an option as a model":          {"models: {coder: --dangerous}", `f.yml:1: models.coder: "--dangerous" is no name of a model`},
-		"an alias":                      {"runtime: &r replay\nbuild: *r\n", "f.yml:2: build: want a mapping with the keys base, branch, label, got an alias, which is not supported"},
-		"an option as a branch":         {"build: {base: --upload-pack=x}", `f.yml:1: build.base: "--upload-pack=x" is no name of a branch`},
-		"a branch that leaves":          {"build: {base: a/../b}", `f.yml:1: build.base: "a/../b" is no name of a branch`},
-		"an unknown placeholder":        {`build: {branch: "x/{tikcet}"}`, "f.yml:1: build.branch: unknown placeholder {tikcet}; there are: {ticket}, {slug}"},
-		"one branch for all":            {`build: {branch: "slipway"}`, "f.yml:1: build.branch: want {ticket} in the name, so that no two tickets share a branch"},
-		"no YAML":                       {"a:\n  - b\n c: [", "f.yml:3: not YAML: "},
-		"two documents":                 {"runtime: replay\n---\nruntime: command\n", "f.yml"},
-		"several mistakes at once":      {"colour: red\nruntime: 5\n", "f.yml:1: colour: unknown key; valid here: build, commands, limits, models, pipeline, runtime\nf.yml:2: runtime: want text, got the number 5"},
+		"an unknown key":                  {"runtime: replay\ncolour: red\n", "f.yml:2: colour: unknown key; valid here: build, commands, limits, models, pipeline, review, runtime"},
+		"an unknown key in a section":     {"limits:\n  usd_per_month: 3\n", "f.yml:2: limits.usd_per_month: unknown key; valid here: calls_per_day, max_parallel_agents, max_parallel_issues, minutes_per_build, minutes_per_day, usd_per_build, usd_per_call, usd_per_day"},
+		"a knob in the wrong section":     {"pipeline:\n\n  max_parallel_issues: 3\n", "f.yml:3: pipeline.max_parallel_issues: unknown key here; it belongs at limits.max_parallel_issues"},
+		"an approval that nobody knows":   {"build:\n  approval: always\n", "f.yml:2: build.approval: want never or plan, got \"always\""},
+		"a barrier that nobody knows":     {"pipeline:\n  barrier: wall\n", "f.yml:2: pipeline.barrier: want none or level, got \"wall\""},
+		"a switch that is no truth value": {"pipeline:\n  check_ci: 1\n", "f.yml:2: pipeline.check_ci: want true or false, got the number 1"},
+		"an unknown model key":            {"models:\n  codr: opus\n", "f.yml:2: models.codr: unknown key; valid here: architect, ci_fixer, code_reviewer, coder, default, git, integration_tester, issue_advisor, issue_writer, lens, merger, pm, qa, qa_synthesizer, replan, retry_advisor, sprint_planner, tech_lead, verifier"},
+		"text for a number":               {"limits:\n  max_parallel_issues: many\n", `f.yml:2: limits.max_parallel_issues: want a whole number from 1 to 64, got the text "many"`},
+		"a number in quotes":              {"limits:\n  max_parallel_issues: '8'\n", `f.yml:2: limits.max_parallel_issues: want a whole number from 1 to 64, got the text "8"`},
+		"a number out of range":           {"limits: {max_parallel_issues: 0}\n", "f.yml:1: limits.max_parallel_issues: want a whole number from 1 to 64, got 0"},
+		"a fraction for a whole number":   {"pipeline: {agent_max_turns: 1.5}", "f.yml:1: pipeline.agent_max_turns: want a whole number from 1 to 10000, got the number 1.5"},
+		"a number for text":               {"build:\n  base: 1.0\n", "f.yml:2: build.base: want text, got the number 1.0"},
+		"a truth value for text":          {"build:\n  base: true\n", "f.yml:2: build.base: want text, got the truth value true"},
+		"nothing":                         {"commands:\n  test:\n", "f.yml:2: commands.test: want text, got nothing"},
+		"empty text":                      {"commands:\n  test: ''\n", "f.yml:2: commands.test: empty; leave the key out instead"},
+		"a list for text":                 {"commands:\n  test: [npm, test]\n", "f.yml:2: commands.test: want text, got a list"},
+		"a list for money":                {"limits:\n  usd_per_build:\n    - 3\n", "f.yml:3: limits.usd_per_build: want an amount in US dollars such as 12.50, got a list"},
+		"negative money":                  {"limits: {usd_per_build: -3}", "f.yml:1: limits.usd_per_build: want an amount in US dollars such as 25 or 12.50, with at most six decimal places"},
+		"endless money":                   {"limits: {usd_per_build: .inf}", "f.yml:1: limits.usd_per_build: want an amount in US dollars such as 25 or 12.50, with at most six decimal places"},
+		"a ratio above one":               {"pipeline: {failure_abort_ratio: 80}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got 80"},
+		"no number as a ratio":            {"pipeline: {failure_abort_ratio: .nan}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got .nan"},
+		"text for a section":              {"limits: 3\n", "f.yml:1: limits: want a mapping with the keys calls_per_day, max_parallel_agents, max_parallel_issues, minutes_per_build, minutes_per_day, usd_per_build, usd_per_call, usd_per_day, got the number 3"},
+		"a list for the file":             {"- a\n", "f.yml:1: want a mapping with the keys build, commands, limits, models, pipeline, review, runtime, got a list"},
+		"a key twice":                     {"runtime: replay\nruntime: command\n", "f.yml:2: runtime: given twice"},
+		"a runtime of a later version":    {"runtime: native\n", "f.yml:1: runtime: this version does not have the runtime native yet"},
+		"a later runtime for a role":      {"models:\n  coder: codex:gpt\n", "f.yml:2: models.coder: this version does not have the runtime codex yet"},
+		"an option as a model":            {"models: {coder: --dangerous}", `f.yml:1: models.coder: "--dangerous" is no name of a model`},
+		"an alias":                        {"runtime: &r replay\nbuild: *r\n", "f.yml:2: build: want a mapping with the keys approval, base, branch, label, got an alias, which is not supported"},
+		"an option as a branch":           {"build: {base: --upload-pack=x}", `f.yml:1: build.base: "--upload-pack=x" is no name of a branch`},
+		"a branch that leaves":            {"build: {base: a/../b}", `f.yml:1: build.base: "a/../b" is no name of a branch`},
+		"an unknown placeholder":          {`build: {branch: "x/{tikcet}"}`, "f.yml:1: build.branch: unknown placeholder {tikcet}; there are: {ticket}, {slug}"},
+		"one branch for all":              {`build: {branch: "slipway"}`, "f.yml:1: build.branch: want {ticket} in the name, so that no two tickets share a branch"},
+		"no YAML":                         {"a:\n  - b\n c: [", "f.yml:3: not YAML: "},
+		"two documents":                   {"runtime: replay\n---\nruntime: command\n", "f.yml"},
+		"several mistakes at once":        {"colour: red\nruntime: 5\n", "f.yml:1: colour: unknown key; valid here: build, commands, limits, models, pipeline, review, runtime\nf.yml:2: runtime: want text, got the number 5"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse([]byte(c.file), "f.yml")
@@ -226,17 +261,43 @@ func TestDefaults(t *testing.T) {
 	}
 	const want = `runtime=claude_code (default)
 build.label=slipway:build (default)
+build.approval=never (default)
 build.branch=slipway/{ticket}-{slug} (default)
+review.severity=medium (default)
+review.min_confidence=80 (default)
 limits.usd_per_build=25 (default)
 limits.usd_per_call=2 (default)
+limits.usd_per_day=200 (default)
+limits.calls_per_day=0 (default)
+limits.minutes_per_day=0 (default)
 limits.minutes_per_build=240 (default)
 limits.max_parallel_issues=8 (default)
 limits.max_parallel_agents=8 (default)
 pipeline.max_review_iterations=2 (default)
+pipeline.max_plan_revisions=2 (default)
 pipeline.max_coding_iterations=5 (default)
+pipeline.max_advisor_invocations=2 (default)
+pipeline.max_replans=2 (default)
+pipeline.max_splits=4 (default)
+pipeline.max_verify_fix_cycles=1 (default)
+pipeline.max_integration_test_retries=1 (default)
+pipeline.max_ci_fix_cycles=2 (default)
+pipeline.ci_wait_seconds=1500 (default)
+pipeline.ci_poll_seconds=30 (default)
 pipeline.agent_timeout_seconds=2700 (default)
 pipeline.agent_max_turns=150 (default)
+pipeline.max_agents_per_build=5000 (default)
+pipeline.max_tasks=10 (default)
+pipeline.barrier=none (default)
+pipeline.enable_replanning=true (default)
+pipeline.enable_issue_advisor=true (default)
+pipeline.enable_integration_testing=true (default)
+pipeline.enable_learning=true (default)
+pipeline.enable_review=true (default)
+pipeline.check_ci=true (default)
 pipeline.failure_abort_ratio=0.8 (default)
+pipeline.approval_expires_in_hours=72 (default)
+pipeline.keep_refs_days=30 (default)
 `
 	if out.String() != want {
 		t.Errorf("got\n%s", &out)
@@ -411,7 +472,7 @@ func TestServerRefuses(t *testing.T) {
 		"a listen without a port":     {"listen: localhost\n", nil, `:1: listen: want host:port`},
 		"tokens over http":            {"github: {base_url: 'http://git.example.com/api/v3/'}\n", nil, ":1: github.base_url: want https"},
 		"a password in an address":    {"github: {base_url: 'https://u:p@git.example.com/'}\n", nil, ":1: github.base_url: want an address"},
-		"a mistake in the embedded":   {"repository:\n  limits:\n    usd: 3\n", nil, ":3: repository.limits.usd: unknown key; valid here: max_parallel_agents"},
+		"a mistake in the embedded":   {"repository:\n  limits:\n    usd: 3\n", nil, ":3: repository.limits.usd: unknown key; valid here: calls_per_day"},
 		"embedded that is no mapping": {"repository: 3\n", nil, ":1: repository: want a mapping"},
 		"a misspelt variable":         {"", []string{"SLIPWAY_GITHUB_WEBHOOK_SECRET=s3cr3t-value"}, "environment: SLIPWAY_GITHUB_WEBHOOK_SECRET: unknown variable; valid: SLIPWAY_GITHUB_APP_ID"},
 		"a bad variable":              {"", []string{"SLIPWAY_SLOTS_BUILDS=lots"}, "environment: SLIPWAY_SLOTS_BUILDS: want a whole number from 1 to 64, got lots"},

@@ -64,6 +64,20 @@ func lasting[T any](key string, at func(*T) *time.Duration, unit time.Duration, 
 	}, func(v time.Duration) string { return strconv.FormatInt(int64(v/unit), 10) })
 }
 
+// switched is a knob that is on or off.
+func switched[T any](key string, at func(*T) *bool) knob[T] {
+	return newKnob(key, at, func(n *yaml.Node) (bool, error) {
+		if err := wantScalar(n, "true or false", "!!bool"); err != nil {
+			return false, err
+		}
+		v, err := strconv.ParseBool(strings.ToLower(n.Value))
+		if err != nil {
+			return false, fmt.Errorf("want true or false, got %s", n.Value)
+		}
+		return v, nil
+	}, strconv.FormatBool)
+}
+
 // usd is a knob of money.
 func usd[T any](key string, at func(*T) *Micros) knob[T] {
 	return newKnob(key, at, func(n *yaml.Node) (Micros, error) {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ type Repo struct {
 	Models   Models // models
 	Commands Commands
 	Build    Build
+	Review   Review
 	Limits   Limits
 	Pipeline Pipeline
 
@@ -43,27 +45,57 @@ type Commands struct {
 
 // Build says what starts a build and where its work goes.
 type Build struct {
-	Label  string // build.label: the label that starts a build
-	Base   string // build.base: the branch to build on; empty is the default branch
-	Branch string // build.branch: name of the branch written, with {ticket} and {slug}
+	Label    string // build.label: the label that starts a build
+	Approval string // build.approval: never, or plan when nothing is coded before a person approved the plan
+	Base     string // build.base: the branch to build on; empty is the default branch
+	Branch   string // build.branch: name of the branch written, with {ticket} and {slug}
+}
+
+// Review says what a review holds against a change.
+type Review struct {
+	Severity      string // review.severity: the least severity that counts: critical, high, medium or low
+	MinConfidence int    // review.min_confidence, in per cent: findings that are less certain are dropped
 }
 
 // Limits bound what a build may use.
 type Limits struct {
 	USDPerBuild       Micros        // limits.usd_per_build, in US dollars
+	USDPerDay         Micros        // limits.usd_per_day, in US dollars: of all builds of the installation
+	CallsPerDay       int           // limits.calls_per_day: agent calls of the installation; 0 is no bound
+	MinutesPerDay     int           // limits.minutes_per_day: minutes of agents at work for the installation; 0 is no bound
 	USDPerCall        Micros        // limits.usd_per_call, in US dollars: the reserve of one agent call
 	BuildTimeout      time.Duration // limits.minutes_per_build
 	MaxParallelIssues int           // limits.max_parallel_issues, of one build
 	MaxParallelAgents int           // limits.max_parallel_agents: agent calls at a time
 }
 
-// Pipeline sets how hard a build tries.
+// Pipeline sets how hard a build tries and what it does.
 type Pipeline struct {
-	MaxReviewIterations int           // pipeline.max_review_iterations: rounds of architect and tech lead after the first
-	MaxCodingIterations int           // pipeline.max_coding_iterations: rounds of an issue's coding loop
-	AgentTimeout        time.Duration // pipeline.agent_timeout_seconds, of one agent call
-	AgentMaxTurns       int           // pipeline.agent_max_turns, of one agent call
-	FailureAbortRatio   float64       // pipeline.failure_abort_ratio: share of failed issues that ends the build
+	MaxReviewIterations       int           // pipeline.max_review_iterations: rounds of architect and tech lead after the first
+	MaxPlanRevisions          int           // pipeline.max_plan_revisions: how often people may have a plan revised
+	MaxCodingIterations       int           // pipeline.max_coding_iterations: turns of an issue's coding loop, anew after each retry
+	MaxAdvisorInvocations     int           // pipeline.max_advisor_invocations: of the Issue Advisor, for one issue
+	MaxReplans                int           // pipeline.max_replans: how often the Replanner is asked
+	MaxSplits                 int           // pipeline.max_splits: how many issues may be split
+	MaxVerifyFixCycles        int           // pipeline.max_verify_fix_cycles: rounds of fixes after the first verification
+	MaxIntegrationTestRetries int           // pipeline.max_integration_test_retries: attempts to mend a red candidate before it is halved
+	MaxCIFixCycles            int           // pipeline.max_ci_fix_cycles: rounds of the CI Fixer
+	CIWait                    time.Duration // pipeline.ci_wait_seconds: how long the checks of a commit may take
+	CIPoll                    time.Duration // pipeline.ci_poll_seconds: how often they are looked at
+	AgentTimeout              time.Duration // pipeline.agent_timeout_seconds, of one agent call
+	AgentMaxTurns             int           // pipeline.agent_max_turns, of one agent call
+	MaxAgentsPerBuild         int           // pipeline.max_agents_per_build: agent calls of one build
+	MaxTasks                  int           // pipeline.max_tasks: issues of a plan made in fast mode
+	Barrier                   string        // pipeline.barrier: none, or level when a landing waits until nothing is in flight
+	EnableReplanning          bool          // pipeline.enable_replanning
+	EnableIssueAdvisor        bool          // pipeline.enable_issue_advisor
+	EnableIntegrationTesting  bool          // pipeline.enable_integration_testing
+	EnableLearning            bool          // pipeline.enable_learning: what one issue taught is told to the others
+	EnableReview              bool          // pipeline.enable_review: a build's own diff is reviewed before its pull request opens
+	CheckCI                   bool          // pipeline.check_ci: the build waits for the checks of what it pushed
+	FailureAbortRatio         float64       // pipeline.failure_abort_ratio: share of failed issues that ends the build
+	ApprovalExpiry            time.Duration // pipeline.approval_expires_in_hours: how long a build waits for a person
+	KeepRefs                  time.Duration // pipeline.keep_refs_days: how long a closed build's refs are kept
 }
 
 // A Setting is one effective value and where it came from.
@@ -80,18 +112,44 @@ var repoKnobs = append([]knob[Repo]{
 	words("commands.test", func(r *Repo) *string { return &r.Commands.Test }, anyText),
 	words("commands.lint", func(r *Repo) *string { return &r.Commands.Lint }, anyText),
 	words("build.label", func(r *Repo) *string { return &r.Build.Label }, checkLabel),
+	words("build.approval", func(r *Repo) *string { return &r.Build.Approval }, oneOf("never", "plan")),
 	words("build.base", func(r *Repo) *string { return &r.Build.Base }, checkBranch),
 	words("build.branch", func(r *Repo) *string { return &r.Build.Branch }, checkTemplate),
+	words("review.severity", func(r *Repo) *string { return &r.Review.Severity }, oneOf("critical", "high", "medium", "low")),
+	whole("review.min_confidence", func(r *Repo) *int { return &r.Review.MinConfidence }, 0, 100),
 	usd("limits.usd_per_build", func(r *Repo) *Micros { return &r.Limits.USDPerBuild }),
 	usd("limits.usd_per_call", func(r *Repo) *Micros { return &r.Limits.USDPerCall }),
+	usd("limits.usd_per_day", func(r *Repo) *Micros { return &r.Limits.USDPerDay }),
+	whole("limits.calls_per_day", func(r *Repo) *int { return &r.Limits.CallsPerDay }, 0, 10_000_000),
+	whole("limits.minutes_per_day", func(r *Repo) *int { return &r.Limits.MinutesPerDay }, 0, 10_000_000),
 	lasting("limits.minutes_per_build", func(r *Repo) *time.Duration { return &r.Limits.BuildTimeout }, time.Minute, 1, 7*24*60),
 	whole("limits.max_parallel_issues", func(r *Repo) *int { return &r.Limits.MaxParallelIssues }, 1, 64),
 	whole("limits.max_parallel_agents", func(r *Repo) *int { return &r.Limits.MaxParallelAgents }, 1, 256),
 	whole("pipeline.max_review_iterations", func(r *Repo) *int { return &r.Pipeline.MaxReviewIterations }, 0, 20),
+	whole("pipeline.max_plan_revisions", func(r *Repo) *int { return &r.Pipeline.MaxPlanRevisions }, 0, 20),
 	whole("pipeline.max_coding_iterations", func(r *Repo) *int { return &r.Pipeline.MaxCodingIterations }, 1, 50),
+	whole("pipeline.max_advisor_invocations", func(r *Repo) *int { return &r.Pipeline.MaxAdvisorInvocations }, 0, 10),
+	whole("pipeline.max_replans", func(r *Repo) *int { return &r.Pipeline.MaxReplans }, 0, 20),
+	whole("pipeline.max_splits", func(r *Repo) *int { return &r.Pipeline.MaxSplits }, 0, 100),
+	whole("pipeline.max_verify_fix_cycles", func(r *Repo) *int { return &r.Pipeline.MaxVerifyFixCycles }, 0, 10),
+	whole("pipeline.max_integration_test_retries", func(r *Repo) *int { return &r.Pipeline.MaxIntegrationTestRetries }, 0, 10),
+	whole("pipeline.max_ci_fix_cycles", func(r *Repo) *int { return &r.Pipeline.MaxCIFixCycles }, 0, 10),
+	lasting("pipeline.ci_wait_seconds", func(r *Repo) *time.Duration { return &r.Pipeline.CIWait }, time.Second, 1, 24*60*60),
+	lasting("pipeline.ci_poll_seconds", func(r *Repo) *time.Duration { return &r.Pipeline.CIPoll }, time.Second, 1, 60*60),
 	lasting("pipeline.agent_timeout_seconds", func(r *Repo) *time.Duration { return &r.Pipeline.AgentTimeout }, time.Second, 1, 24*60*60),
 	whole("pipeline.agent_max_turns", func(r *Repo) *int { return &r.Pipeline.AgentMaxTurns }, 1, 10_000),
+	whole("pipeline.max_agents_per_build", func(r *Repo) *int { return &r.Pipeline.MaxAgentsPerBuild }, 1, 1_000_000),
+	whole("pipeline.max_tasks", func(r *Repo) *int { return &r.Pipeline.MaxTasks }, 1, 100),
+	words("pipeline.barrier", func(r *Repo) *string { return &r.Pipeline.Barrier }, oneOf("none", "level")),
+	switched("pipeline.enable_replanning", func(r *Repo) *bool { return &r.Pipeline.EnableReplanning }),
+	switched("pipeline.enable_issue_advisor", func(r *Repo) *bool { return &r.Pipeline.EnableIssueAdvisor }),
+	switched("pipeline.enable_integration_testing", func(r *Repo) *bool { return &r.Pipeline.EnableIntegrationTesting }),
+	switched("pipeline.enable_learning", func(r *Repo) *bool { return &r.Pipeline.EnableLearning }),
+	switched("pipeline.enable_review", func(r *Repo) *bool { return &r.Pipeline.EnableReview }),
+	switched("pipeline.check_ci", func(r *Repo) *bool { return &r.Pipeline.CheckCI }),
 	share("pipeline.failure_abort_ratio", func(r *Repo) *float64 { return &r.Pipeline.FailureAbortRatio }),
+	lasting("pipeline.approval_expires_in_hours", func(r *Repo) *time.Duration { return &r.Pipeline.ApprovalExpiry }, time.Hour, 1, 24*365),
+	lasting("pipeline.keep_refs_days", func(r *Repo) *time.Duration { return &r.Pipeline.KeepRefs }, 24*time.Hour, 0, 3650),
 }, modelKnobs()...)
 
 // Defaults are the values that count where no file says otherwise.
@@ -99,14 +157,20 @@ func Defaults() Repo {
 	r := Repo{
 		Runtime: "claude_code",
 		Models:  Models{},
-		Build:   Build{Label: "slipway:build", Branch: "slipway/{ticket}-{slug}"},
+		Build:   Build{Label: "slipway:build", Approval: "never", Branch: "slipway/{ticket}-{slug}"},
+		Review:  Review{Severity: "medium", MinConfidence: 80},
 		Limits: Limits{
-			USDPerBuild: 25_000_000, USDPerCall: 2_000_000, BuildTimeout: 240 * time.Minute,
+			USDPerBuild: 25_000_000, USDPerDay: 200_000_000, USDPerCall: 2_000_000, BuildTimeout: 240 * time.Minute,
 			MaxParallelIssues: 8, MaxParallelAgents: 8,
 		},
 		Pipeline: Pipeline{
-			MaxReviewIterations: 2, MaxCodingIterations: 5,
-			AgentTimeout: 2700 * time.Second, AgentMaxTurns: 150, FailureAbortRatio: 0.8,
+			MaxReviewIterations: 2, MaxPlanRevisions: 2, MaxCodingIterations: 5, MaxAdvisorInvocations: 2,
+			MaxReplans: 2, MaxSplits: 4, MaxVerifyFixCycles: 1, MaxIntegrationTestRetries: 1, MaxCIFixCycles: 2,
+			CIWait: 1500 * time.Second, CIPoll: 30 * time.Second,
+			AgentTimeout: 2700 * time.Second, AgentMaxTurns: 150, MaxAgentsPerBuild: 5000, MaxTasks: 10, Barrier: "none",
+			EnableReplanning: true, EnableIssueAdvisor: true, EnableIntegrationTesting: true,
+			EnableLearning: true, EnableReview: true, CheckCI: true,
+			FailureAbortRatio: 0.8, ApprovalExpiry: 72 * time.Hour, KeepRefs: 30 * 24 * time.Hour,
 		},
 		origins: map[string]string{},
 	}
@@ -185,6 +249,16 @@ func modelKnobs() []knob[Repo] {
 }
 
 func anyText(string) error { return nil }
+
+// oneOf accepts the listed words.
+func oneOf(words ...string) func(string) error {
+	return func(s string) error {
+		if !slices.Contains(words, s) {
+			return fmt.Errorf("want %s, got %q", strings.Join(words, " or "), s)
+		}
+		return nil
+	}
+}
 
 func checkLabel(s string) error {
 	if len([]rune(s)) > 50 || strings.ContainsAny(s, ",\n") {
