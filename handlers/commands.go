@@ -98,7 +98,7 @@ func (h *Handlers) cancel(ctx context.Context, t trigger) error {
 		return err
 	}
 	if open {
-		body, err := json.Marshal(pipeline.Cancel{By: t.by})
+		body, err := json.Marshal(pipeline.Said{By: t.by})
 		if err != nil {
 			return fmt.Errorf("encode the signal: %w", err)
 		}

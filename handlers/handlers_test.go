@@ -353,7 +353,7 @@ func TestCancel(t *testing.T) {
 	if len(signals) != 1 || signals[0].ID != "d2" || signals[0].Kind != pipeline.CancelSignal || signals[0].Reopen {
 		t.Fatalf("signals %+v", signals)
 	}
-	var body pipeline.Cancel
+	var body pipeline.Said
 	if err := json.Unmarshal(signals[0].Body, &body); err != nil || body.By.Login != "mona" {
 		t.Fatalf("body %s: %v", signals[0].Body, err)
 	}

@@ -269,7 +269,7 @@ func (b *build) phases(ctx context.Context, halt func(stopped)) error {
 	if err := errors.Join(planErr, initErr); err != nil {
 		return err
 	}
-	c := &conductor{crew: b.crew, fold: b.fold, site: b.site, conf: b.conf, log: b.log}
+	c := &conductor{given: b.Request.Given != nil, crew: b.crew, fold: b.fold, site: b.site, conf: b.conf, log: b.log}
 	return c.run(ctx)
 }
 
@@ -285,7 +285,7 @@ func (b *build) listen(ctx context.Context, halt func(stopped)) {
 			case !open:
 				signals = nil
 			case s.Kind == CancelSignal:
-				var c Cancel
+				var c Said
 				if err := json.Unmarshal(s.Body, &c); err != nil {
 					b.log.WarnContext(ctx, "a cancel signal has an unreadable body", "signal", s.ID, "error", err)
 				}
@@ -309,10 +309,16 @@ func (b *build) plan(ctx context.Context) error {
 	if r.Ticket.Number == 0 {
 		goal.Body = r.Goal
 	}
-	made, err := plan.Make(ctx, b.crew, goal, plan.Options{
-		MaxReviewIterations: b.conf.Pipeline.MaxReviewIterations,
-		Work:                b.site.Open("plan", b.fold.pinned().BaseSHA),
-	})
+	var made plan.Result
+	var err error
+	if r.Given != nil {
+		made, err = plan.Given(*r.Given)
+	} else {
+		made, err = plan.Make(ctx, b.crew, goal, plan.Options{
+			MaxReviewIterations: b.conf.Pipeline.MaxReviewIterations,
+			Work:                b.site.Open("plan", b.fold.pinned().BaseSHA),
+		})
+	}
 	if err != nil {
 		return err
 	}

@@ -22,11 +22,12 @@ import (
 // decision at a time, each recorded before it is acted on. What it knows is the
 // fold; its only own state is which goroutines it has started.
 type conductor struct {
-	crew *agent.Crew
-	fold *Fold
-	site *site
-	conf config.Repo
-	log  *slog.Logger
+	given bool // the plan was: its descriptions are the specs
+	crew  *agent.Crew
+	fold  *Fold
+	site  *site
+	conf  config.Repo
+	log   *slog.Logger
 }
 
 // work is what the fold says can be done now.
@@ -130,27 +131,37 @@ func (c *conductor) lane(ctx context.Context, is graph.Issue) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			c.log.ErrorContext(ctx, "panic in an issue's lane", "issue", is.Name, "panic", r, "stack", string(debug.Stack()))
-			err = c.keep(ctx, is, coding.Result{Commit: c.fold.base(is.Name), Cause: fmt.Sprintf("internal error: %v", r)})
+			err = c.keep(ctx, is, coding.Result{Outcome: report.FailedUnrecoverable, Commit: c.fold.base(is.Name), Cause: fmt.Sprintf("internal error: %v", r)})
 		}
 	}()
 	defer c.site.settle(ctx, is.Key())
 	base := c.fold.base(is.Name)
 	here := c.site.of(is)
-	draft := plan.Draft{
-		Issue: is, PRD: c.fold.result().PRD, Architecture: c.fold.result().Architecture, Neighbours: c.fold.neighbours(is.Name),
-	}
-	at := agent.Place{Key: is.Key(), Work: here.Open(is.Key()+"-spec", base)}
-	spec, err := agent.Ask(ctx, c.crew, at, plan.IssueWriter, draft)
+	spec, err := c.spec(ctx, here, is)
 	if err != nil {
 		return err
 	}
 	result, err := coding.Run(ctx, c.crew, here, coding.Task{
-		Issue: is, Spec: spec.Spec, Notes: c.fold.notes(is.Name), Base: base, MaxIterations: c.conf.Pipeline.MaxCodingIterations,
+		Key: is.Key(), Issue: is, Spec: spec, Base: base, MaxIterations: c.conf.Pipeline.MaxCodingIterations,
+		Background: func() coding.Background { return coding.Background{Notes: c.fold.notes(is.Name)} },
 	})
 	if err != nil {
 		return err
 	}
 	return c.keep(ctx, is, result)
+}
+
+// spec is what the Coder is told of the issue beside its plan.
+func (c *conductor) spec(ctx context.Context, here *issueSite, is graph.Issue) (string, error) {
+	if c.given {
+		return "", nil
+	}
+	draft := plan.Draft{
+		Issue: is, PRD: c.fold.result().PRD, Architecture: c.fold.result().Architecture, Neighbours: c.fold.neighbours(is.Name),
+	}
+	at := agent.Place{Key: is.Key(), Work: here.Open(is.Key()+"-spec", c.fold.base(is.Name))}
+	out, err := agent.Ask(ctx, c.crew, at, plan.IssueWriter, draft)
+	return out.Spec, err
 }
 
 // keep records how the loop ended and holds its last commit by a ref, landed

@@ -152,7 +152,7 @@ func (f *Fold) apply(e step.Entry) error {
 		if err := json.Unmarshal(e.Outcome, &issue.kept); err != nil {
 			return err
 		}
-		if !issue.kept.Result.Done {
+		if !issue.kept.Result.Done() {
 			f.skipBelow(issue.issue.Name)
 		}
 		return nil
@@ -252,7 +252,7 @@ func (s *issueState) outcome() report.Outcome {
 		return report.Completed
 	case s.rejected != "":
 		return report.FailedEscalated
-	case s.kept != nil && !s.kept.Result.Done:
+	case s.kept != nil && !s.kept.Result.Done():
 		return report.FailedUnrecoverable
 	case s.skipped != "":
 		return report.Skipped

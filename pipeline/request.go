@@ -6,13 +6,22 @@ import (
 	"encoding/hex"
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/plan"
 )
 
 // KindBuild is the kind of the jobs whose payload is a Request.
 const KindBuild = "build"
 
-// CancelSignal is the kind of the signal whose body is a Cancel.
-const CancelSignal = "cancel"
+// The kinds of signal that a build understands. The body of each is a Said.
+const (
+	CancelSignal  = "cancel"
+	ApproveSignal = "approve" // the plan whose hash Said.Hash begins
+	ReviseSignal  = "revise"  // the plan, by Said.Text
+	RejectSignal  = "reject"  // the plan; the build ends
+	AnswerSignal  = "answer"  // to an agent's questions
+	SteerSignal   = "steer"   // guidance for the next agent turns
+	ResumeSignal  = "resume"  // an ended build: what ended badly is asked anew
+)
 
 // A Request is the payload of a build job: what was asked, by whom, where, and
 // what was true at that instant. Nothing in it changes afterwards; later edits
@@ -20,19 +29,26 @@ const CancelSignal = "cancel"
 type Request struct {
 	Build       string        `json:"build"` // the run's id; also the job's
 	Repo        forge.Repo    `json:"repo,omitzero"`
-	Ticket      forge.Ticket  `json:"ticket,omitzero"`        // as it stood at the trigger
-	Text        string        `json:"text,omitempty"`         // what followed the command, untrusted
-	Goal        string        `json:"goal,omitempty"`         // a local build's ticket
-	Base        string        `json:"base,omitempty"`         // branch to start from; empty means the configured or default one
-	MaxParallel int           `json:"max_parallel,omitempty"` // issues at a time; 0 means as configured
-	By          forge.Person  `json:"by,omitzero"`            // who asked
-	Trigger     forge.Subject `json:"trigger,omitzero"`       // what gets the closing reaction
-	Comment     forge.Comment `json:"comment,omitzero"`       // the tracking comment: its id and marker
+	Ticket      forge.Ticket  `json:"ticket,omitzero"`         // as it stood at the trigger
+	Text        string        `json:"text,omitempty"`          // what followed the command, untrusted
+	Goal        string        `json:"goal,omitempty"`          // a local build's ticket
+	Base        string        `json:"base,omitempty"`          // branch to start from; empty means the configured or default one
+	MaxParallel int           `json:"max_parallel,omitempty"`  // issues at a time; 0 means as configured
+	Budget      int64         `json:"budget_micros,omitempty"` // of this build, in micro-dollars; 0 means as configured
+	PlanOnly    bool          `json:"plan_only,omitempty"`     // ends when the plan is shown
+	Fast        bool          `json:"fast,omitempty"`          // a plan of one level, coder and reviewer, one verification
+	Given       *plan.Result  `json:"given,omitempty"`         // the plan, where nothing is to be planned
+	Unverified  bool          `json:"unverified,omitempty"`    // of a given plan: nobody judges the criteria at the end
+	By          forge.Person  `json:"by,omitzero"`             // who asked
+	Trigger     forge.Subject `json:"trigger,omitzero"`        // what gets the closing reaction
+	Comment     forge.Comment `json:"comment,omitzero"`        // the tracking comment: its id and marker
 }
 
-// A Cancel is the body of a cancel signal.
-type Cancel struct {
-	By forge.Person `json:"by"`
+// Said is the body of a signal: who said it, and what.
+type Said struct {
+	By   forge.Person `json:"by,omitzero"`
+	Text string       `json:"text,omitempty"` // untrusted
+	Hash string       `json:"hash,omitempty"` // the beginning of a plan's hash, at least 7 hex digits
 }
 
 // RunID names the run that a delivery starts. It depends on the delivery's GUID

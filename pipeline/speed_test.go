@@ -370,7 +370,7 @@ func bigJournal(t testing.TB, n int) []step.Entry {
 			Name   string        `json:"name"`
 			Result coding.Result `json:"result"`
 			Ref    string        `json:"ref"`
-		}{is.Name, coding.Result{Done: true, Commit: commit, Changed: true, Iterations: 1, Summary: strings.Repeat("Done. ", 30)}, "refs/slipway/b-1/" + is.Slug()}, false)
+		}{is.Name, coding.Result{Outcome: report.Completed, Commit: commit, Changed: true, Iterations: 1, Summary: strings.Repeat("Done. ", 30)}, "refs/slipway/b-1/" + is.Slug()}, false)
 		land := fmt.Sprintf("land/%04d", i+1)
 		add(land, struct {
 			Issues []string `json:"issues"`

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
 	"github.com/slipway-dev/slipway/pipeline/graph"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
@@ -38,28 +39,66 @@ type Tree interface {
 
 // A Task is one issue to be coded.
 type Task struct {
-	Issue         graph.Issue
-	Spec          string
-	Notes         []graph.Note
-	Base          string // commit
-	MaxIterations int
+	Key                   string // prefix of its journal keys, such as issue-07
+	Issue                 graph.Issue
+	Spec                  string
+	Base                  string // commit
+	MaxIterations         int    // of one round; a retry starts a new one
+	MaxAdvisorInvocations int    // 0: the Issue Advisor is not asked
+	CanSplit              bool   // a sub-issue cannot be split again
+	// Background is what the build knows at this moment: it may grow while the
+	// issue is worked on. It is asked for before each call.
+	Background func() Background
 }
 
-// A Result is how the loop ended.
+// Background is what a call is told beside its issue.
+type Background struct {
+	Notes    []graph.Note // what issues upstream left open or failed to deliver
+	Memory   Memory
+	Steering []string // what people said to the running build, oldest first
+}
+
+// A Result is how the work on an issue ended. Outcome is one of completed,
+// completed_with_debt, failed_needs_split, failed_escalated and
+// failed_unrecoverable.
 type Result struct {
-	Done       bool        `json:"done"`   // approved, commands not red
-	Commit     string      `json:"commit"` // the last collected commit, also when not Done
-	Changed    bool        `json:"changed"`
-	Iterations int         `json:"iterations"`
-	Summary    string      `json:"summary"`
-	Cause      string      `json:"cause,omitempty"` // why it is not Done
-	Debt       []debt.Item `json:"debt,omitempty"`
+	Outcome    report.Outcome    `json:"outcome"`
+	Commit     string            `json:"commit"` // the last collected commit, whatever the outcome
+	Changed    bool              `json:"changed"`
+	Iterations int               `json:"iterations"` // of all rounds
+	Rounds     int               `json:"rounds"`
+	Summary    string            `json:"summary"`
+	Cause      string            `json:"cause,omitempty"`    // why it is not done
+	Criteria   []graph.Criterion `json:"criteria,omitempty"` // the issue's, when they were relaxed
+	Dropped    []graph.Criterion `json:"dropped,omitempty"`  // criteria that were given up; each is debt too
+	Debt       []debt.Item       `json:"debt,omitempty"`
+	SubIssues  []graph.Issue     `json:"sub_issues,omitempty"` // of failed_needs_split
+	Advice     []Advice          `json:"advice,omitempty"`     // every decision of the Issue Advisor, in order
+	Blocked    bool              `json:"blocked,omitempty"`    // the last verdict was block
+
+	Files       []string `json:"files,omitempty"`        // as the Coder named them
+	Learnings   []string `json:"learnings,omitempty"`    // of the last submission
+	Interfaces  []string `json:"interfaces,omitempty"`   // likewise
+	TestSummary string   `json:"test_summary,omitempty"` // likewise
+	Faults      []Fault  `json:"faults,omitempty"`       // what was found wrong on the way
+}
+
+// A Fault is what commands or judges found wrong in one iteration.
+type Fault struct {
+	Pattern string   `json:"pattern"`           // one line, without what changes from run to run
+	Modules []string `json:"modules,omitempty"` // directories
+}
+
+// Done reports whether the issue's commit may land.
+func (r Result) Done() bool {
+	return r.Outcome == report.Completed || r.Outcome == report.CompletedWithDebt
 }
 
 // Run works on the task until it is approved, stuck, or out of iterations. The
 // error is one that stops the build; a failed issue is a Result.
 func Run(ctx context.Context, crew *agent.Crew, site Site, task Task) (Result, error) {
 	l := loop{crew: crew, site: site, task: task, tree: site.Open(task.Issue.Key(), task.Base)}
+	l.notes = task.Background().Notes
 	for l.iteration = 1; l.iteration <= task.MaxIterations; l.iteration++ {
 		done, err := l.iterate(ctx)
 		if err != nil {
@@ -83,6 +122,7 @@ type loop struct {
 	task Task
 	tree Tree
 
+	notes     []graph.Note
 	iteration int
 	idle      int      // iterations in a row that changed nothing
 	said      []string // the feedback of each iteration
@@ -98,7 +138,7 @@ const unchanged = "Nothing was changed. Make the change that the issue asks for.
 const maxSame = 3
 
 func (l *loop) key() string {
-	return fmt.Sprintf("%s/round-1/iter-%d", l.task.Issue.Key(), l.iteration)
+	return fmt.Sprintf("%s/round-1/iter-%d", l.task.Key, l.iteration)
 }
 
 func (l *loop) last() string {
@@ -113,7 +153,7 @@ func (l *loop) iterate(ctx context.Context) (done bool, err error) {
 	before := l.tree.Head()
 	at := agent.Place{Key: l.key(), Work: l.tree}
 	sub, err := agent.Ask(ctx, l.crew, at, Coder, Assignment{
-		Issue: l.task.Issue, Spec: l.task.Spec, Notes: l.task.Notes, Iteration: l.iteration, Feedback: l.last(),
+		Issue: l.task.Issue, Spec: l.task.Spec, Notes: l.notes, Iteration: l.iteration, Feedback: l.last(),
 	})
 	if l.tree.Head() == before {
 		l.idle++
@@ -312,8 +352,15 @@ func (l *loop) stuck() string {
 }
 
 func (l *loop) result(cause string) Result {
+	out := report.Completed
+	switch {
+	case cause != "":
+		out = report.FailedUnrecoverable
+	case len(l.debt.Items()) > 0:
+		out = report.CompletedWithDebt
+	}
 	return Result{
-		Done: cause == "", Commit: l.tree.Head(), Changed: l.tree.Head() != l.task.Base,
+		Outcome: out, Commit: l.tree.Head(), Changed: l.tree.Head() != l.task.Base, Rounds: 1,
 		Iterations: l.iteration, Summary: l.summary, Cause: cause, Debt: l.debt.Items(),
 	}
 }

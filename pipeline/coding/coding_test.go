@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/evidence"
 	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/graph"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/runtime"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
@@ -40,12 +41,12 @@ func TestLoop(t *testing.T) {
 	}{
 		"approved at once": {
 			script: script{"coder": {done}, "code_reviewer": {approve}},
-			want:   Result{Done: true, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			tested: 1, steps: "iter-1/coder iter-1/code_reviewer",
 		},
 		"approved after one fix": {
 			script: script{"coder": {done}, "code_reviewer": {fixable, approve}},
-			want:   Result{Done: true, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
 			tested: 2, steps: "iter-1/coder iter-1/code_reviewer iter-2/coder iter-2/code_reviewer",
 		},
 		"red commands are never approved": {
@@ -65,12 +66,12 @@ func TestLoop(t *testing.T) {
 				}
 				return green
 			},
-			want:   Result{Done: true, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
 			tested: 2,
 		},
 		"no reviewer, green commands": {
 			script: script{"coder": {done}, "code_reviewer": {gone}},
-			want:   Result{Done: true, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			debt: []debt.Item{{
 				Type: debt.WaivedReview, Severity: debt.High, IssueName: "csv-writer",
 				Justification: "no reviewer read this change: it crashed", FollowUp: "review it before merging",
@@ -105,13 +106,13 @@ func TestLoop(t *testing.T) {
 		},
 		"a block gets its chance of a fix": {
 			script: script{"coder": {done}, "code_reviewer": {block, approve}},
-			want:   Result{Done: true, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
 			tested: 2,
 		},
 		"no commands found": {
 			script:  script{"coder": {done}, "code_reviewer": {approve}},
 			outcome: func(string) evidence.Result { return none },
-			want:    Result{Done: true, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			debt: []debt.Item{{
 				Type: debt.UnverifiedCriteria, Severity: debt.High, IssueName: "csv-writer",
 				Justification: "no command to build or test with was found; looked at go.mod, Makefile",
@@ -122,7 +123,7 @@ func TestLoop(t *testing.T) {
 		"a flaky command": {
 			script:  script{"coder": {done}, "code_reviewer": {approve}},
 			outcome: func(string) evidence.Result { return flaky },
-			want:    Result{Done: true, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			debt: []debt.Item{{
 				Type: debt.UnverifiedCriteria, Severity: debt.Medium, IssueName: "csv-writer",
 				Justification: `"go test ./..." failed and then passed on the same commit`, FollowUp: "find out why it is not stable",
@@ -137,7 +138,7 @@ func TestLoop(t *testing.T) {
 					{Type: debt.UnmetCriterion, Severity: debt.High, Criterion: "exit code 2", Justification: "it is 1"},
 				}}},
 			}},
-			want: Result{Done: true, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
+			want: Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
 			debt: []debt.Item{
 				{Type: debt.UnmetCriterion, Severity: debt.High, IssueName: "csv-writer", Criterion: "exit code 2", Justification: "it is 1"},
 				{Type: debt.MissingFeature, Severity: debt.Low, IssueName: "csv-writer", Justification: "no nested fields", FollowUp: "decide"},
@@ -150,7 +151,7 @@ func TestLoop(t *testing.T) {
 		},
 		"idle iterations that are not in a row do not count": {
 			script: script{"coder": {unedited, done, unedited, done}, "code_reviewer": {refuse("a"), refuse("b"), approve}},
-			want:   Result{Done: true, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 4, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 4, Summary: "Done."},
 			tested: 3,
 		},
 		"two crashes of the coder": {
@@ -162,12 +163,12 @@ func TestLoop(t *testing.T) {
 		},
 		"a coder that runs out of time goes on from its own work": {
 			script: script{"coder": {{edit: true, err: gone.err}, {edit: true, err: gone.err}, done}, "code_reviewer": {approve}},
-			want:   Result{Done: true, Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done."},
 			tested: 1,
 		},
 		"work that the coder calls incomplete is not judged": {
 			script: script{"coder": {{out: Submission{Summary: "Half."}, edit: true}, done}, "code_reviewer": {approve}},
-			want:   Result{Done: true, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
 			tested: 1, steps: "iter-1/coder iter-2/coder iter-2/code_reviewer",
 		},
 		"out of iterations": {
@@ -189,13 +190,13 @@ func TestLoop(t *testing.T) {
 		"flagged: QA's tests become part of the issue": {
 			flagged: true,
 			script:  script{"coder": {done}, "code_reviewer": {approve}, "qa": {qaPass}, "qa_synthesizer": {decide(Approve, "All agree.")}},
-			want:    Result{Done: true, Commit: "base+issue-07+issue-07-qa-1", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07-qa-1", Changed: true, Iterations: 1, Summary: "Done."},
 			tested:  2,
 		},
 		"flagged: QA without tests of its own": {
 			flagged: true,
 			script:  script{"coder": {done}, "code_reviewer": {approve}, "qa": {{out: qaPass.out}}, "qa_synthesizer": {decide(Approve, "All agree.")}},
-			want:    Result{Done: true, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			tested:  1,
 		},
 		"flagged: the synthesizer cannot overrule red commands": {
@@ -225,7 +226,7 @@ func TestLoop(t *testing.T) {
 		"flagged: approval against QA is debt": {
 			flagged: true,
 			script:  script{"coder": {done}, "code_reviewer": {approve}, "qa": {qaFail}, "qa_synthesizer": {decide(Approve, "Not asked for.")}},
-			want:    Result{Done: true, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			debt: []debt.Item{{
 				Type: debt.UnverifiedCriteria, Severity: debt.Medium, IssueName: "csv-writer",
 				Justification: "QA did not pass it (One does not hold.); it was approved all the same: Not asked for.",
@@ -246,7 +247,7 @@ func TestLoop(t *testing.T) {
 		"flagged: without a synthesizer the rule approves": {
 			flagged: true,
 			script:  script{"coder": {done}, "code_reviewer": {approve}, "qa": {qaPass}, "qa_synthesizer": {gone}},
-			want:    Result{Done: true, Commit: "base+issue-07+issue-07-qa-1", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07-qa-1", Changed: true, Iterations: 1, Summary: "Done."},
 			tested:  2,
 		},
 		"flagged: without a synthesizer and QA the rule does not": {
@@ -301,7 +302,8 @@ func TestCoderSeesEverythingAtEveryIteration(t *testing.T) {
 	}})
 	b.task.Issue.AcceptanceCriteria = []graph.Criterion{{Text: "a comma is quoted", PRDIDs: []string{"ac-1"}}}
 	b.task.Issue.Guidance.TestingGuidance = "try an empty record"
-	b.task.Notes = []graph.Note{{FromIssue: "record", Kind: graph.FailureNote, Delivered: "no Fields method"}}
+	notes := []graph.Note{{FromIssue: "record", Kind: graph.FailureNote, Delivered: "no Fields method"}}
+	b.task.Background = func() Background { return Background{Notes: notes} }
 	b.run(t)
 	prompts := b.prompts("coder")
 	for i, p := range prompts {
@@ -327,7 +329,7 @@ func TestFeedbackNamesWhatTheEngineAndQASaw(t *testing.T) {
 		}
 		return green
 	}
-	if r := b.run(t); !r.Done || r.Iterations != 2 {
+	if r := b.run(t); !r.Done() || r.Iterations != 2 {
 		t.Fatalf("%+v", r)
 	}
 	second := b.prompts("coder")[1]
@@ -363,7 +365,7 @@ func TestQAWorksBesideTheReviewer(t *testing.T) {
 		}
 		return agenttest.JSON(decide(Approve, "Good.").out), nil
 	})
-	if r := b.flagged().run(t); !r.Done {
+	if r := b.flagged().run(t); !r.Done() {
 		t.Fatalf("%+v", r)
 	}
 	where := []string{<-dirs, <-dirs}
@@ -454,7 +456,7 @@ func TestReviewsThatAreNoVerdictAreRepaired(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(script{"coder": {done}, "code_reviewer": {{out: bad}, approve}})
-			if r := b.run(t); !r.Done || len(r.Debt) != 0 {
+			if r := b.run(t); !r.Done() || len(r.Debt) != 0 {
 				t.Errorf("%+v", r)
 			}
 			if steps := b.agents.Steps(); !slices.Contains(steps, "issue-07/round-1/iter-1/code_reviewer/repair-1") {

@@ -123,6 +123,7 @@ func newBench(s script) *bench {
 	b := &bench{
 		site: &site{}, script: s, log: new(steptest.Log),
 		task: Task{
+			Key: "issue-07", Background: func() Background { return Background{} },
 			Issue: graph.Issue{Name: "csv-writer", Number: 7, Title: "Write CSV", Description: "Add WriteCSV."},
 			Spec:  "## Goal", Base: "base", MaxIterations: 5,
 		},

@@ -24,6 +24,8 @@ type Issue struct {
 	FilesToModify      []string    `json:"files_to_modify,omitempty"`
 	Complexity         string      `json:"estimated_complexity,omitempty"`
 	TestingStrategy    string      `json:"testing_strategy,omitempty"`
+	TargetRepo         string      `json:"target_repo,omitempty"`       // empty: the build's own
+	ParentName         string      `json:"parent_issue_name,omitempty"` // of a sub-issue: the issue that was split
 	Guidance           Guidance    `json:"guidance"`
 	Number             int         `json:"sequence_number,omitempty"` // given once, never re-used
 }

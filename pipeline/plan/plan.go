@@ -32,6 +32,7 @@ type PRD struct {
 	OutOfScope           []string    `json:"out_of_scope,omitempty"`
 	Assumptions          []string    `json:"assumptions,omitempty"`
 	Risks                []string    `json:"risks,omitempty"`
+	Questions            []string    `json:"questions,omitempty"` // that only a person can answer, and that the work depends on
 	Size                 Size        `json:"size"`
 }
 
@@ -113,6 +114,18 @@ func Make(ctx context.Context, crew *agent.Crew, goal Goal, o Options) (Result, 
 		return r, err
 	}
 	return r, sprint(ctx, crew, goal, o, &r)
+}
+
+// Given is a plan that somebody else made: its issues are checked, numbered and
+// put in levels as planned ones are.
+func Given(r Result) (Result, error) {
+	g, err := graph.New(r.Issues)
+	if err != nil {
+		return r, err
+	}
+	r.Issues, r.Levels, r.FileConflicts = g.Issues(), g.Levels(), g.Conflicts()
+	r.Review = Review{Approved: true, Summary: "Not reviewed: the plan was given."}
+	return r, nil
 }
 
 // design is Architect ⇄ Tech Lead.

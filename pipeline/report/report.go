@@ -13,10 +13,14 @@ import (
 // A State is where a build stands.
 type State string
 
-// The states of a build; from Succeeded on they are final.
+// The states of a build; from Succeeded on they are final. A waiting build holds
+// no worker.
 const (
 	Queued            State = "queued"
 	Running           State = "running"
+	WaitingApproval   State = "waiting_approval" // of its plan
+	WaitingAnswer     State = "waiting_answer"   // to an agent's question
+	WaitingCI         State = "waiting_ci"       // for the checks of what it pushed
 	Succeeded         State = "succeeded"
 	SucceededWithDebt State = "succeeded_with_debt"
 	Failed            State = "failed"
@@ -27,7 +31,10 @@ const (
 )
 
 // Final reports whether the build has ended.
-func (s State) Final() bool { return s != Queued && s != Running }
+func (s State) Final() bool { return s != Queued && s != Running && !s.Waiting() }
+
+// Waiting reports whether the build waits for a person or for CI.
+func (s State) Waiting() bool { return s == WaitingApproval || s == WaitingAnswer || s == WaitingCI }
 
 // Outcome is where an issue stands.
 type Outcome string
@@ -39,6 +46,7 @@ const (
 	Landing             Outcome = "landing"
 	Completed           Outcome = "completed"
 	CompletedWithDebt   Outcome = "completed_with_debt"
+	FailedNeedsSplit    Outcome = "failed_needs_split" // its sub-issues took its place
 	FailedEscalated     Outcome = "failed_escalated"
 	FailedUnrecoverable Outcome = "failed_unrecoverable"
 	Skipped             Outcome = "skipped"
@@ -62,6 +70,7 @@ type Build struct {
 	Cause     string `json:"cause,omitempty"` // why it ended badly, one line
 	Next      string `json:"next,omitempty"`  // the command to type now
 
+	Gate         *Gate         `json:"gate,omitempty"` // what a waiting build waits for
 	Stages       []Stage       `json:"stages"`
 	Issues       []Issue       `json:"issues"`
 	Debt         []debt.Item   `json:"debt"`
@@ -82,6 +91,34 @@ type Build struct {
 	AgentCalls int           `json:"agent_calls"`
 	Started    time.Time     `json:"started,omitzero"`
 	Elapsed    time.Duration `json:"elapsed_ns"`
+}
+
+// A Gate is where the build waits for a person.
+type Gate struct {
+	Kind      GateKind  `json:"kind"`
+	Hash      string    `json:"hash,omitempty"`      // of the plan, 64 hex digits; an approval names at least 7 of them
+	Reason    string    `json:"reason,omitempty"`    // why there is a gate, one sentence
+	Questions []string  `json:"questions,omitempty"` // of an agent
+	Estimate  *Estimate `json:"estimate,omitempty"`  // of the plan
+	Since     time.Time `json:"since"`
+	Expires   time.Time `json:"expires"`
+}
+
+// GateKind says what a person is asked for.
+type GateKind string
+
+// The kinds of gate.
+const (
+	PlanGate     GateKind = "plan"
+	QuestionGate GateKind = "question"
+)
+
+// An Estimate is what a plan will take: counted from its issues, with the cost
+// and time of calls as configured or seen so far.
+type Estimate struct {
+	Calls  int           `json:"calls"`
+	Micros int64         `json:"micros"` // millionths of a US dollar
+	Took   time.Duration `json:"took_ns"`
 }
 
 // A Stage is one phase of the build: plan, init, execute, verify, finalize, publish.
@@ -108,6 +145,9 @@ type Issue struct {
 	Ref           string        `json:"ref,omitempty"`    // where its work is kept
 	CostMicros    int64         `json:"cost_micros,omitempty"`
 	Elapsed       time.Duration `json:"elapsed_ns,omitempty"`
+	ParentName    string        `json:"parent_issue_name,omitempty"` // of a sub-issue: the issue that was split
+	Files         []string      `json:"files,omitempty"`             // that the plan expects it to touch
+	Criteria      []string      `json:"criteria,omitempty"`          // its acceptance criteria as they stand
 }
 
 // Verification is the judgement of the published commit.

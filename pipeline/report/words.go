@@ -17,6 +17,12 @@ func (s State) word() string {
 		return "Timed out"
 	case NeedsHuman:
 		return "Needs a person"
+	case WaitingApproval:
+		return "Waiting for approval of the plan"
+	case WaitingAnswer:
+		return "Waiting for an answer"
+	case WaitingCI:
+		return "Waiting for CI"
 	case "":
 		return "Unknown"
 	}
@@ -48,6 +54,8 @@ func (o Outcome) word() string {
 		return "completed with debt"
 	case FailedEscalated:
 		return "failed, escalated"
+	case FailedNeedsSplit:
+		return "split"
 	case FailedUnrecoverable:
 		return "failed"
 	}
@@ -62,7 +70,7 @@ func (o Outcome) mark() string {
 		return "⚠️"
 	case FailedEscalated, FailedUnrecoverable:
 		return "❌"
-	case Skipped:
+	case Skipped, FailedNeedsSplit:
 		return "⏭"
 	case InProgress, Landing:
 		return "⏳"
@@ -77,12 +85,14 @@ func (o Outcome) landed() bool { return o == Completed || o == CompletedWithDebt
 // other than by being skipped.
 func (o Outcome) failed() bool { return o == FailedEscalated || o == FailedUnrecoverable }
 
-func (o Outcome) final() bool { return o.landed() || o.failed() || o == Skipped }
+func (o Outcome) final() bool {
+	return o.landed() || o.failed() || o == Skipped || o == FailedNeedsSplit
+}
 
 // tally counts issues by outcome, in the order people want to read.
 func tally(issues []Issue) string {
 	var parts []string
-	for _, o := range []Outcome{Completed, CompletedWithDebt, FailedEscalated, FailedUnrecoverable, Skipped, Landing, InProgress, Pending} {
+	for _, o := range []Outcome{Completed, CompletedWithDebt, FailedEscalated, FailedUnrecoverable, FailedNeedsSplit, Skipped, Landing, InProgress, Pending} {
 		n := 0
 		for _, is := range issues {
 			if is.Outcome == o {
