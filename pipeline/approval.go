@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/repo"
 	"github.com/slipway-dev/slipway/pipeline/report"
@@ -31,6 +32,12 @@ func (e *Engine) Approval(ctx context.Context, from Journals, f Forge, req Reque
 	case len(hash) < minHash || !strings.HasPrefix(b.Gate.Hash, hash):
 		return fmt.Sprintf("the plan that waits has the hash %s, not %s", short, hash), nil
 	}
+	return e.stale(ctx, f, req, b.Base, b.BaseSHA)
+}
+
+// stale says what moved since a plan was made: its ticket, or the base that it
+// was made for.
+func (e *Engine) stale(ctx context.Context, f Forge, req Request, base, sha string) (refusal string, err error) {
 	ticket, err := f.Ticket(ctx)
 	if err != nil {
 		return "", fmt.Errorf("read the ticket again: %w", err)
@@ -46,12 +53,22 @@ func (e *Engine) Approval(ctx context.Context, from Journals, f Forge, req Reque
 	if err != nil {
 		return "", fmt.Errorf("get a credential for git: %w", err)
 	}
-	head, err := mirror.RemoteHead(ctx, repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}, b.Base)
+	head, err := mirror.RemoteHead(ctx, repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}, base)
 	if err != nil {
-		return "", fmt.Errorf("look where %s is now: %w", b.Base, err)
+		return "", fmt.Errorf("look where %s is now: %w", base, err)
 	}
-	if head != b.BaseSHA {
-		return fmt.Sprintf("%s moved since the plan was made, from %.10s to %.10s: revise the plan, or cancel the build and start another", b.Base, b.BaseSHA, head), nil
+	if head != sha {
+		return fmt.Sprintf("%s moved since the plan was made, from %.10s to %.10s: cancel the build and start another", base, sha, head), nil
 	}
 	return "", nil
 }
+
+// Waiting is a build that waits for a person or for CI and holds no worker: it
+// goes on when a signal comes, or at Until.
+type Waiting struct {
+	State report.State
+	Until time.Time // zero: when a signal comes
+}
+
+// Error says what the build waits for.
+func (w *Waiting) Error() string { return "the build is " + string(w.State) }

@@ -29,13 +29,16 @@ func (b *build) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(b.workDir(), 0o700); err != nil {
 		return fmt.Errorf("make the build's directory: %w", err)
 	}
-	pinned, err := step.Effect(ctx, b.journal, keyPin, func(ctx context.Context) (pinned, error) {
-		return thrice(ctx, b.log, b.pin)
-	})
-	if err != nil {
-		return err
+	if !b.fold.isPinned() {
+		_, err := step.Effect(ctx, b.journal, b.fold.key(keyPin), func(ctx context.Context) (pinned, error) {
+			return thrice(ctx, b.log, b.pin)
+		})
+		if err != nil {
+			return err
+		}
 	}
-	if b.conf, err = b.configuration(ctx, pinned.ConfigSHA); err != nil {
+	var err error
+	if b.conf, err = b.configuration(ctx, b.fold.pinned().ConfigSHA); err != nil {
 		return err
 	}
 	if b.Request.MaxParallel > 0 {
@@ -73,6 +76,7 @@ func (b *build) targets(ctx context.Context) (map[string]agent.Target, error) {
 		}
 		targets[role] = agent.Target{Runtime: rt, Name: t.Runtime, Model: t.Model}
 	}
+	targets[FixGenerator.Name] = targets[Verifier.Name]
 	return targets, nil
 }
 

@@ -35,6 +35,7 @@ type Request struct {
 	Base        string        `json:"base,omitempty"`          // branch to start from; empty means the configured or default one
 	MaxParallel int           `json:"max_parallel,omitempty"`  // issues at a time; 0 means as configured
 	Budget      int64         `json:"budget_micros,omitempty"` // of this build, in micro-dollars; 0 means as configured
+	Approval    string        `json:"approval,omitempty"`      // never or plan; empty means as configured
 	PlanOnly    bool          `json:"plan_only,omitempty"`     // ends when the plan is shown
 	Fast        bool          `json:"fast,omitempty"`          // a plan of one level, coder and reviewer, one verification
 	Given       *plan.Result  `json:"given,omitempty"`         // the plan, where nothing is to be planned
@@ -66,10 +67,10 @@ type Forge interface {
 	Ticket(ctx context.Context) (forge.Ticket, error)
 	// Credential lets git fetch and push for a short time.
 	Credential(ctx context.Context) (forge.Credential, error)
-	// EnsureBranch settles the branch to publish on: Name, or Name-2 and so on
+	// EnsureBranch settles the branch to publish on: name, or name-2 and so on
 	// when a branch is there that is not ours or whose pull request is closed.
 	// Head is what the remote has now; it creates nothing.
-	EnsureBranch(ctx context.Context, b forge.Branch) (forge.Branch, error)
+	EnsureBranch(ctx context.Context, name string, ours func(ctx context.Context, b forge.Branch) (bool, error)) (forge.Branch, error)
 	// EnsureDraft makes sure that one open pull request exists for the head.
 	EnsureDraft(ctx context.Context, d forge.Draft) (forge.Pull, error)
 	// EnsureComment makes sure that one comment carries the marker.

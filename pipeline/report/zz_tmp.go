@@ -1,0 +1,4 @@
+package report
+
+func PlanPage(b Build) string     { return "" }
+func QuestionPage(b Build) string { return "" }
