@@ -27,7 +27,7 @@ func (b *build) gated(ctx context.Context) error {
 		switch {
 		case questions:
 			err = b.wait(ctx, report.Gate{Kind: report.QuestionGate, Questions: asked.Questions, Hash: digestOf(asked.Questions)})
-		case err == nil:
+		case err == nil && !b.Request.PlanOnly:
 			err = b.approve(ctx)
 		}
 		if !errors.Is(err, errMoved) {
