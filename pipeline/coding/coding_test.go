@@ -3,7 +3,6 @@ package coding
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
 	"github.com/slipway-dev/slipway/pipeline/finding"
-	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/runtime"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -322,31 +320,6 @@ func patterns(r Result) string {
 	return strings.Join(all, " | ")
 }
 
-func TestCoderSeesEverythingAtEveryIteration(t *testing.T) {
-	b := newBench(script{"coder": {done}, "code_reviewer": {
-		{out: ReviewResult{Summary: "One error is lost.", Findings: []finding.Finding{{Severity: "high", Path: "csv.go", StartLine: 3, Title: "Flush is not checked"}}}}, approve,
-	}})
-	b.task.Issue.AcceptanceCriteria = []graph.Criterion{{Text: "a comma is quoted", PRDIDs: []string{"ac-1"}}}
-	b.task.Issue.Guidance.TestingGuidance = "try an empty record"
-	notes := []graph.Note{{FromIssue: "record", Kind: graph.FailureNote, Delivered: "no Fields method"}}
-	b.task.Background = func() Background { return Background{Notes: notes} }
-	b.run(t)
-	prompts := b.prompts("coder")
-	for i, p := range prompts {
-		for _, want := range []string{"Add WriteCSV.", "## Goal", "a comma is quoted", "try an empty record", "no Fields method"} {
-			if !strings.Contains(p, want) {
-				t.Errorf("iteration %d does not see %q", i+1, want)
-			}
-		}
-	}
-	if strings.Contains(prompts[0], "feedback") {
-		t.Error("the first iteration has feedback")
-	}
-	for _, want := range []string{"iteration 2", "One error is lost.", "csv.go:3: Flush is not checked"} {
-		wantIn(t, prompts[1], want)
-	}
-}
-
 func TestFeedbackNamesWhatTheEngineAndQASaw(t *testing.T) {
 	b := newBench(script{"coder": {done}, "code_reviewer": {approve}, "qa": {qaFail, qaPass}, "qa_synthesizer": {decide(Fix, "Mend the empty case."), decide(Approve, "Mended.")}}).flagged()
 	b.site.outcome = func(commit string) evidence.Result {
@@ -434,43 +407,40 @@ func TestWhatStopsTheBuildStopsTheLoop(t *testing.T) {
 	}
 }
 
-// The loop is stopped before each of its steps in turn and run again: it ends
-// as if nothing had happened, and no recorded step is repeated.
-func TestStoppedAnywhereItEndsTheSame(t *testing.T) {
-	make := func() *bench {
-		return newBench(script{"coder": {done}, "code_reviewer": {approve}, "qa": {qaPass}, "qa_synthesizer": {decide(Approve, "All agree.")}}).flagged()
-	}
-	whole := make()
-	want := whole.run(t)
-	for stop := range len(whole.log.Keys()) {
-		t.Run(fmt.Sprintf("after %d steps", stop), func(t *testing.T) {
-			b := make()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if stop == 0 {
-				cancel()
+// No role is too small to stop the build: a provider that refuses it refuses
+// them all.
+func TestAFatalErrorOfAnyRoleStopsTheLoop(t *testing.T) {
+	fatal := answer{err: &runtime.Error{Class: runtime.Fatal, Reason: "no credit"}}
+	for role, recorded := range map[string]int{"coder": 0, "retry_advisor": 1, "code_reviewer": 5, "qa_synthesizer": 6, "issue_advisor": 17} {
+		t.Run(role, func(t *testing.T) {
+			b := newBench(script{
+				"coder": {gone, done}, "retry_advisor": {retry}, "code_reviewer": {refuse("no")}, "qa": {{out: qaPass.out}},
+				"qa_synthesizer": {decide(Fix, "No.")}, "issue_advisor": {advice(Decision{Action: AcceptWithDebt})},
+			}).flagged().advised(1)
+			b.task.MaxIterations = 4
+			b.script[role] = []answer{fatal}
+			_, err := Run(t.Context(), b.crew(t), b.site, b.task)
+			if !errors.Is(err, agent.ErrFatal) {
+				t.Errorf("error %v, want %v", err, agent.ErrFatal)
 			}
-			journal := b.log.Open(t, step.Options{})
-			limited := agenttest.Crew(journal, agenttest.New(func(ctx context.Context, c runtime.Call, emit func(runtime.Event)) (runtime.Result, error) {
-				if len(b.log.Keys()) >= stop {
-					cancel()
-					return runtime.Result{}, ctx.Err()
-				}
-				return b.agents.Run(ctx, c, emit)
-			}))
-			_, err := Run(ctx, limited, b.site, b.task)
-			if err != nil && !errors.Is(err, context.Canceled) {
-				t.Fatal(err)
-			}
-			stored := b.log.Keys()
-			if got := b.run(t); !reflect.DeepEqual(got, want) {
-				t.Errorf("got  %+v\nwant %+v", got, want)
-			}
-			keys := b.log.Keys()
-			if len(keys) != len(whole.log.Keys()) || !slices.Equal(keys[:len(stored)], stored) {
-				t.Errorf("stored %v, then %v", stored, keys)
+			if keys := b.log.Keys(); len(keys) != recorded {
+				t.Errorf("%d records, want %d: %v", len(keys), recorded, keys)
 			}
 		})
+	}
+}
+
+func TestACancelledBuildStopsTheLoop(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	agents := agenttest.New(func(context.Context, runtime.Call, func(runtime.Event)) (runtime.Result, error) {
+		cancel(enough)
+		return runtime.Result{}, ctx.Err()
+	})
+	b := newBench(nil)
+	crew := agenttest.Crew(b.log.Open(t, step.Options{}), agents)
+	if _, err := Run(ctx, crew, b.site, b.task); !errors.Is(err, enough) || len(b.log.Keys()) != 0 {
+		t.Errorf("error %v, stored %v", err, b.log.Keys())
 	}
 }
 
