@@ -176,6 +176,7 @@ var (
 var roles = []string{
 	plan.ProductManager.Name, plan.Architect.Name, plan.TechLead.Name, plan.SprintPlanner.Name, plan.IssueWriter.Name,
 	coding.Coder.Name, coding.QA.Name, coding.Reviewer.Name, coding.Synthesizer.Name,
+	coding.RetryAdvisor.Name, coding.IssueAdvisor.Name,
 	Merger.Name, IntegrationTester.Name, Replanner.Name, Verifier.Name, Git.Name,
 }
 
