@@ -62,6 +62,7 @@ type Job struct {
 	Open     func(ctx context.Context, o step.Options) (*step.Journal, error)
 	Signals  <-chan Signal
 	Extend   func(ctx context.Context) error // renews the claim, right before an effect
+	Day      agent.Day                       // what all builds of the installation share; nil: no bound
 	Draining <-chan struct{}                 // closed: finish running calls, start none
 }
 
