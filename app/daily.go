@@ -92,8 +92,9 @@ func (d daily) take(ctx context.Context, p portion) error {
 	return nil
 }
 
-// Settle implements agent.Day. What is used beyond what was taken, which some
-// runtimes cannot keep an agent from, is taken now as far as the day has it.
+// Settle implements agent.Day. What was used beyond what was taken, which some
+// runtimes cannot keep an agent from, is taken now. Where the day has not so
+// much left, more than half of what it has is.
 func (d daily) Settle(ctx context.Context, taken, used agent.Use) error {
 	var failed error
 	more := d.portions(agent.Use{Micros: used.Micros - taken.Micros, Calls: used.Calls - taken.Calls, Time: used.Time - taken.Time})

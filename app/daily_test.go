@@ -46,11 +46,9 @@ func TestDailyLimits(t *testing.T) {
 			{take: call}, {take: call}, {take: call, bound: "limits.usd_per_day", limit: "$0.00001"},
 		}},
 		"what was not used is given back": {all, []turn{
-			{take: call, used: &agent.Use{Micros: 1, Calls: 1, Time: time.Minute}},
-			{take: call, used: &agent.Use{Micros: 1, Calls: 1, Time: time.Minute}},
-			{take: agent.Use{Micros: 8, Calls: 1, Time: 58 * time.Minute}},
+			{take: call, used: &agent.Use{Micros: 1, Calls: 1}}, {take: call, used: &agent.Use{Micros: 1, Calls: 1}},
+			{take: agent.Use{Micros: 8, Calls: 1, Time: time.Hour}},
 			{take: agent.Use{Micros: 1}, bound: "limits.usd_per_day", limit: "$0.00001"},
-			{take: agent.Use{Time: time.Second}, bound: "limits.minutes_per_day", limit: "60 minutes"},
 		}},
 		"calls have a bound of their own, and a refusal takes nothing": {config.Limits{USDPerDay: 10, CallsPerDay: 2}, []turn{
 			{take: agent.Use{Micros: 1, Calls: 1}}, {take: agent.Use{Micros: 1, Calls: 1}},
@@ -69,7 +67,8 @@ func TestDailyLimits(t *testing.T) {
 			{take: agent.Use{Micros: 11}, bound: "limits.usd_per_day", limit: "$0.00001", never: true},
 		}},
 		"what was used beyond the reserve counts": {all, []turn{
-			{take: call, used: &agent.Use{Micros: 6, Calls: 1, Time: 20 * time.Minute}},
+			{take: call, used: &agent.Use{Micros: 6, Calls: 1, Time: 61 * time.Minute}},
+			{take: agent.Use{Time: 31 * time.Minute}, bound: "limits.minutes_per_day", limit: "60 minutes"}, {take: agent.Use{Time: 9 * time.Minute}},
 			{take: agent.Use{Micros: 5}, bound: "limits.usd_per_day", limit: "$0.00001"}, {take: agent.Use{Micros: 4}},
 		}},
 		"as far as the day has it": {all, []turn{
