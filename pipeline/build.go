@@ -63,6 +63,7 @@ type Job struct {
 	Before   []Signal // what was said before this claim
 	Signals  <-chan Signal
 	Extend   func(ctx context.Context) error // renews the claim, right before an effect
+	Day      agent.Day                       // what all builds of the installation share; nil: no bound
 	Draining <-chan struct{}                 // closed: finish running calls, start none
 }
 

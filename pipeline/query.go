@@ -320,13 +320,6 @@ func (f *Fold) pinned() pinned {
 	return *f.pin
 }
 
-// spent is what the recorded calls cost, in micro-dollars.
-func (f *Fold) spent() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.cost
-}
-
 // template is the repository's pull request template, if it has one.
 func (f *Fold) template() string {
 	f.mu.Lock()

@@ -122,7 +122,7 @@ type EarlierDecision struct {
 // rest goes on.
 var Replanner = agent.Role[Setback, ReplanDecision]{
 	Name: "replan", Tools: []runtime.Tool{runtime.Read, runtime.Glob, runtime.Grep, runtime.Bash},
-	Prompt: agent.Load(prompts, "replan"), Check: checkReplan,
+	Prompt: agent.Load(prompts, "replan"), Check: checkReplan, Repairs: 1,
 }
 
 // checkReplan wants a decision that can be carried out.

@@ -157,7 +157,7 @@ var (
 		},
 	}
 	FixGenerator = agent.Role[Unfinished, FixPlan]{
-		Name: "fix_generator", Tools: []runtime.Tool{runtime.Read, runtime.Glob, runtime.Grep, runtime.Bash},
+		Name: "fix_generator", Model: "verifier", Tools: []runtime.Tool{runtime.Read, runtime.Glob, runtime.Grep, runtime.Bash},
 		Prompt: agent.Load(prompts, "fix_generator", "shared"),
 		Check:  func(in Unfinished, p FixPlan) []string { return in.check(p) },
 	}
