@@ -10,45 +10,6 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/report"
 )
 
-// Waiting is the error of a run whose build waits for a person or for CI. It
-// holds no worker meanwhile; every signal makes it run again.
-type Waiting struct {
-	State report.State // one of the waiting states
-	Until time.Time    // when it runs again by itself; zero: a signal alone makes it
-}
-
-// Error says what it waits for.
-func (w *Waiting) Error() string {
-	if w.Until.IsZero() {
-		return string(w.State)
-	}
-	return fmt.Sprintf("%s until %s", w.State, w.Until.UTC().Format(time.RFC3339))
-}
-
-// Refusal says why a build as it stands has no use for a signal of that kind,
-// in words for the person who sent it, or nothing. Whether the build has ended
-// is the queue's to know.
-func Refusal(b report.Build, signal string) string {
-	switch signal {
-	case ApproveSignal, ReviseSignal, RejectSignal:
-		if b.Gate == nil || b.Gate.Kind != report.PlanGate {
-			return "no plan of this build waits for an approval"
-		}
-	case AnswerSignal:
-		if b.Gate == nil || b.Gate.Kind != report.QuestionGate {
-			return "no agent of this build has asked anything"
-		}
-	case ResumeSignal:
-		switch b.State {
-		case report.Succeeded, report.SucceededWithDebt:
-			return "the build succeeded, so there is nothing to resume"
-		case report.Planned:
-			return "no more than a plan was asked for, so there is nothing to resume"
-		}
-	}
-	return ""
-}
-
 // minHash is how many digits of a plan's hash name it.
 const minHash = 7
 
@@ -60,8 +21,8 @@ func (e *Engine) Approval(ctx context.Context, from Journals, f Forge, req Reque
 	if err != nil {
 		return "", err
 	}
-	if refusal := Refusal(b, ApproveSignal); refusal != "" {
-		return refusal, nil
+	if b.Gate == nil || b.Gate.Kind != report.PlanGate {
+		return "no plan of this build waits for an approval", nil
 	}
 	short := b.Gate.Hash[:min(12, len(b.Gate.Hash))]
 	hash = strings.ToLower(strings.TrimSpace(hash))
@@ -95,3 +56,13 @@ func (e *Engine) Approval(ctx context.Context, from Journals, f Forge, req Reque
 	}
 	return "", nil
 }
+
+// Waiting is a build that waits for a person or for CI and holds no worker: it
+// goes on when a signal comes, or at Until.
+type Waiting struct {
+	State report.State
+	Until time.Time // zero: when a signal comes
+}
+
+// Error says what the build waits for.
+func (w *Waiting) Error() string { return "the build is " + string(w.State) }

@@ -35,8 +35,8 @@ type Request struct {
 	Base        string        `json:"base,omitempty"`          // branch to start from; empty means the configured or default one
 	MaxParallel int           `json:"max_parallel,omitempty"`  // issues at a time; 0 means as configured
 	Budget      int64         `json:"budget_micros,omitempty"` // of this build, in micro-dollars; 0 means as configured
+	Approval    string        `json:"approval,omitempty"`      // never or plan; empty means as configured
 	PlanOnly    bool          `json:"plan_only,omitempty"`     // ends when the plan is shown
-	Approval    string        `json:"approval,omitempty"`      // plan or never; empty means as configured
 	Fast        bool          `json:"fast,omitempty"`          // a plan of one level, coder and reviewer, one verification
 	Given       *plan.Result  `json:"given,omitempty"`         // the plan, where nothing is to be planned
 	Unverified  bool          `json:"unverified,omitempty"`    // of a given plan: nobody judges the criteria at the end

@@ -119,6 +119,9 @@ func questions(b Build) section {
 // way, then files and criteria are only counted, then the table ends early and
 // names how many issues it does not show.
 func PlanPage(b Build) string {
+	if b.Gate != nil && b.Gate.Kind == PlanGate {
+		b.State = WaitingApproval // also while the gate is being shut
+	}
 	whole := planPage(b, planTable(b))
 	if out := whole.String(); runes(out) <= bodyLimit {
 		return out
@@ -149,6 +152,9 @@ func planPage(b Build, issues section) page {
 
 // QuestionPage is the comment that shows what an agent asks, and how to answer.
 func QuestionPage(b Build) string {
+	if b.Gate != nil && b.Gate.Kind == QuestionGate {
+		b.State = WaitingAnswer // also while the gate is being shut
+	}
 	p := page{{text: "### " + b.State.mark() + " Slipway: a question about " + heading(b, 200)}}
 	p = append(p, waiting(b)...)
 	return append(p, section{text: footer(b)}).limited(bodyLimit, runes)

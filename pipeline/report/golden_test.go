@@ -185,9 +185,13 @@ func TestGoldenOfWhatWaits(t *testing.T) {
 			golden(t, "status-waiting-"+name+"-terminal.md", Status(typedAt(b)))
 		})
 	}
-	golden(t, "plan.md", PlanPage(waitingApproval()))
 	golden(t, "plan-terminal.md", PlanPage(typedAt(waitingApproval())))
-	golden(t, "question.md", QuestionPage(waitingAnswer()))
+	for _, state := range []State{WaitingApproval, Running} { // which it is while the gate is being shut
+		plan, question := waitingApproval(), waitingAnswer()
+		plan.State, question.State = state, state
+		golden(t, "plan.md", PlanPage(plan))
+		golden(t, "question.md", QuestionPage(question))
+	}
 	shown := waitingApproval()
 	shown.State, shown.Gate = Planned, nil
 	golden(t, "plan-no-gate.md", PlanPage(shown))
