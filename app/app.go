@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/step"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -59,8 +60,8 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	}
 	a := &App{conf: conf, store: store, engine: engine, hub: hub, inbox: in, log: log}
 	a.handlers, err = handlers.New(handlers.Options{
-		Jobs: store, GitHub: hub, Status: a.status, AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug,
-		Label: engine.Defaults.Build.Label,
+		Jobs: store, GitHub: hub, Account: a.account, Approval: a.approval, Decide: a.decide,
+		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label,
 	})
 	return a, err
 }
@@ -145,7 +146,35 @@ func (a *App) deliver(ctx context.Context, t *queue.Task) error {
 	if err != nil {
 		return err
 	}
-	return later(a.handlers.Handle(ctx, d))
+	return later(a.handlers.Handle(context.WithValue(ctx, deliveryTask{}, t), d))
+}
+
+// deliveryTask is the key under which a context carries the task of the
+// delivery that is being handled.
+type deliveryTask struct{}
+
+// keyDecision is the key of a delivery's only journal entry, a choice.
+const keyDecision = "decision"
+
+// decide records what a delivery's handler decides in the delivery's journal,
+// before it is acted on.
+func (a *App) decide(ctx context.Context, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
+	task, ok := ctx.Value(deliveryTask{}).(*queue.Task)
+	if !ok {
+		return handlers.Decision{}, errors.New("decide: no delivery is being handled")
+	}
+	journal, err := step.Open(ctx, a.store, task.Lease(), step.Options{})
+	if err != nil {
+		return handlers.Decision{}, fmt.Errorf("open the delivery's journal: %w", err)
+	}
+	if known, ok, err := step.Get[handlers.Decision](journal, keyDecision); ok || err != nil {
+		return known, err
+	}
+	decided, err := decide(ctx)
+	if err != nil {
+		return decided, err
+	}
+	return step.Choose(ctx, journal, keyDecision, decided)
 }
 
 // giveUpDelivery says on the thread that a webhook is buried.
@@ -192,10 +221,20 @@ func (a *App) giveUp(ctx context.Context, t *queue.Task, cause error) error {
 	return pipeline.GiveUp(ctx, a.store, forge, req, cause)
 }
 
-// status is the answer to /status.
-func (a *App) status(ctx context.Context, job queue.Job) (string, error) {
-	build, err := pipeline.Read(ctx, a.store, job.ID)
-	return report.Status(build), err
+// account is where a build stands now.
+func (a *App) account(ctx context.Context, job queue.Job) (report.Build, error) {
+	return pipeline.Read(ctx, a.store, job.ID)
+}
+
+// approval says why the plan of a build cannot be approved by that hash.
+func (a *App) approval(ctx context.Context, job queue.Job, hash string) (refusal string, err error) {
+	req, err := request(job)
+	if err != nil {
+		return "", err
+	}
+	forge := a.hub.ForRepo(req.Repo, req.Ticket.Number)
+	defer forge.Close(context.WithoutCancel(ctx))
+	return a.engine.Approval(ctx, a.store, forge, req, hash)
 }
 
 func request(job queue.Job) (pipeline.Request, error) {

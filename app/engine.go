@@ -107,9 +107,13 @@ func (c Claim) job(ctx context.Context) (pipeline.Job, error) {
 	}, nil
 }
 
-// handBack turns draining into a wait that is over at once: whoever comes next
-// may claim, and it was no failed try.
+// handBack turns what is no failed try into a wait without a worker: for a
+// person or for CI as long as that takes, and where the process drains until
+// whoever comes next.
 func handBack(err error) error {
+	if w, ok := errors.AsType[*pipeline.Waiting](err); ok {
+		return queue.Later(w.Until, nil)
+	}
 	if errors.Is(err, agent.ErrDraining) {
 		return queue.Later(time.Now(), nil)
 	}

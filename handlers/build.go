@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -74,6 +75,9 @@ func (h *Handlers) job(t trigger, cmd command.Command, tracking forge.Comment) (
 		Text:        cmd.Text,
 		Base:        cmd.Base,
 		MaxParallel: cmd.MaxParallel,
+		Budget:      cmd.Budget,
+		PlanOnly:    cmd.PlanOnly,
+		Fast:        cmd.Fast,
 		By:          t.by,
 		Trigger:     t.on,
 		Comment:     tracking,
@@ -93,13 +97,18 @@ func (h *Handlers) job(t trigger, cmd command.Command, tracking forge.Comment) (
 
 // answerOpen points at the build that is open already.
 func (h *Handlers) answerOpen(ctx context.Context, t trigger, open queue.Job) error {
-	var r pipeline.Request
-	if err := json.Unmarshal(open.Payload, &r); err != nil {
-		return fmt.Errorf("read the request of %s: %w", open.ID, err)
-	}
-	link := r.Comment.URL
-	if link == "" {
-		link = t.ticket.URL
+	link, err := linkOf(open, t)
+	if err != nil {
+		return err
 	}
 	return h.answer(ctx, t, refused, openBuildText(open.ID, link, h.Prefix))
+}
+
+// linkOf is where a build can be followed.
+func linkOf(build queue.Job, t trigger) (string, error) {
+	var r pipeline.Request
+	if err := json.Unmarshal(build.Payload, &r); err != nil {
+		return "", fmt.Errorf("read the request of %s: %w", build.ID, err)
+	}
+	return cmp.Or(r.Comment.URL, t.ticket.URL), nil
 }

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/slipway-dev/slipway/handlers/command"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -29,6 +31,9 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 	if err != nil {
 		return err
 	}
+	if t.build, err = h.buildOf(ctx, t); err != nil {
+		return err
+	}
 	allowed := role >= spec.Role
 	if !allowed && cmd.Name == command.Cancel {
 		if allowed, err = h.started(ctx, t); err != nil {
@@ -44,13 +49,12 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 	switch cmd.Name {
 	case command.Build:
 		return h.build(ctx, t, cmd)
-	case command.Cancel:
-		return h.cancel(ctx, t)
+	case command.Help:
+		return h.answer(ctx, t, handled, helpText(role, h.Prefix, h.Label))
 	case command.Status:
 		return h.status(ctx, t)
-	default:
-		return h.answer(ctx, t, handled, helpText(role, h.Prefix, h.Label))
 	}
+	return h.say(ctx, t, cmd)
 }
 
 // role asks GitHub. An answer of another shape than a role is none.
@@ -91,42 +95,54 @@ func (h *Handlers) correct(ctx context.Context, t trigger, wrong error) error {
 	return h.comment(ctx, t, h.runMarker(t), wrongText(e, h.Prefix))
 }
 
-// cancel tells the open build to stop.
-func (h *Handlers) cancel(ctx context.Context, t trigger) error {
-	job, open, err := h.openBuild(ctx, t)
+// status tells how the newest build of the thread stands.
+func (h *Handlers) status(ctx context.Context, t trigger) error {
+	newest, found, err := h.newestBuild(ctx, t)
 	if err != nil {
 		return err
 	}
-	if open {
-		body, err := json.Marshal(pipeline.Said{By: t.by})
-		if err != nil {
-			return fmt.Errorf("encode the signal: %w", err)
-		}
-		err = h.Jobs.Send(ctx, job.ID, queue.Signal{ID: t.delivery, Kind: pipeline.CancelSignal, Body: body})
-		switch {
-		case err == nil:
-			return h.react(ctx, t, handled)
-		case !errors.Is(err, queue.ErrFinished) && !errors.Is(err, queue.ErrUnknown):
-			return fmt.Errorf("signal %s: %w", job.ID, err)
-		}
+	if !found {
+		return h.answer(ctx, t, refused, h.noBuildText(t))
 	}
-	return h.answer(ctx, t, refused, nothingOpenText(h.Prefix))
+	account, err := h.account(ctx, newest)
+	if err != nil {
+		return err
+	}
+	return h.answer(ctx, t, handled, report.Status(account))
 }
 
-// status tells how the newest build of the thread stands.
-func (h *Handlers) status(ctx context.Context, t trigger) error {
-	jobs, err := h.Jobs.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Key: t.key(), Limit: 1})
+func (h *Handlers) account(ctx context.Context, job queue.Job) (report.Build, error) {
+	b, err := h.Account(ctx, job)
 	if err != nil {
-		return fmt.Errorf("look for builds of %s: %w", t.key(), err)
+		return b, fmt.Errorf("read the account of %s: %w", job.ID, err)
 	}
-	if len(jobs) == 0 {
-		return h.answer(ctx, t, refused, noBuildText(h.Prefix))
+	return b, nil
+}
+
+// buildOf is the key of the ticket whose build a command on this thread means:
+// the thread itself, or the ticket of one of our own pull requests. The event
+// has the pull request's body; where it does not, GitHub is asked.
+func (h *Handlers) buildOf(ctx context.Context, t trigger) (string, error) {
+	if !t.ticket.Pull {
+		return t.key(), nil
 	}
-	text, err := h.Status(ctx, jobs[0])
-	if err != nil {
-		return fmt.Errorf("status of %s: %w", jobs[0].ID, err)
+	// Anybody can copy the marker, so it counts only where the App wrote it.
+	if t.ticket.Author != "" && !strings.EqualFold(t.ticket.Author, h.Slug+"[bot]") {
+		return "", nil
 	}
-	return h.answer(ctx, t, handled, text)
+	number, found := 0, false
+	if t.ticket.Author != "" && t.ticket.Body != "" {
+		number, found = forge.MarkedTicket(t.ticket.Body, h.AppID)
+	} else {
+		var err error
+		if number, found, err = h.GitHub.PullTicket(ctx, t.repo, t.ticket.Number); err != nil {
+			return "", fmt.Errorf("look for the ticket of %s: %w", t.key(), err)
+		}
+	}
+	if !found {
+		return "", nil
+	}
+	return threadKey(t.repo, number), nil
 }
 
 // started reports whether the sender started the open build.
@@ -144,9 +160,22 @@ func (h *Handlers) started(ctx context.Context, t trigger) (bool, error) {
 
 // openBuild finds the unfinished build of the thread.
 func (h *Handlers) openBuild(ctx context.Context, t trigger) (queue.Job, bool, error) {
-	jobs, err := h.Jobs.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Once: t.key(), Unfinished: true, Limit: 1})
+	return h.find(ctx, t, queue.Query{Once: t.build, Unfinished: true})
+}
+
+// newestBuild finds the newest build of the thread, open or ended.
+func (h *Handlers) newestBuild(ctx context.Context, t trigger) (queue.Job, bool, error) {
+	return h.find(ctx, t, queue.Query{Key: t.build})
+}
+
+func (h *Handlers) find(ctx context.Context, t trigger, q queue.Query) (queue.Job, bool, error) {
+	if t.build == "" { // which would select any build
+		return queue.Job{}, false, nil
+	}
+	q.Kinds, q.Limit = []string{pipeline.KindBuild}, 1
+	jobs, err := h.Jobs.List(ctx, q)
 	if err != nil {
-		return queue.Job{}, false, fmt.Errorf("look for an open build of %s: %w", t.key(), err)
+		return queue.Job{}, false, fmt.Errorf("look for builds of %s: %w", t.build, err)
 	}
 	if len(jobs) == 0 {
 		return queue.Job{}, false, nil

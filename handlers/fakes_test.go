@@ -19,6 +19,7 @@ type hub struct {
 	reactions map[forge.Subject][]string
 	unlabeled []string
 	pull      *forge.Pull
+	tickets   map[int]int // of pull requests
 	calls     []string
 	failAt    string // the call that fails, once
 	roleFails error
@@ -76,13 +77,19 @@ func (g *hub) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, erro
 	return *g.pull, true, g.called("pull")
 }
 
+func (g *hub) PullTicket(_ context.Context, _ forge.Repo, pull int) (int, bool, error) {
+	ticket, ok := g.tickets[pull]
+	return ticket, ok, g.called("pull ticket")
+}
+
 // shelf is a queue as far as the handlers need one.
 type shelf struct {
-	jobs    []queue.Job
-	signals map[string][]queue.Signal
-	racer   *queue.Job // put by somebody else right before the next Put
-	failPut error      // once
-	sendErr error
+	jobs     []queue.Job
+	signals  map[string][]queue.Signal
+	racer    *queue.Job // put by somebody else right before the next Put
+	failPut  error      // once
+	sendErr  error
+	failSend error // once, after the signal was taken
 }
 
 func newShelf() *shelf { return &shelf{signals: map[string][]queue.Signal{}} }
@@ -111,10 +118,24 @@ func (s *shelf) Send(_ context.Context, id string, sig queue.Signal) error {
 	if s.sendErr != nil {
 		return s.sendErr
 	}
-	if !slices.ContainsFunc(s.signals[id], func(have queue.Signal) bool { return have.ID == sig.ID }) {
-		s.signals[id] = append(s.signals[id], sig)
+	if slices.ContainsFunc(s.signals[id], func(have queue.Signal) bool { return have.ID == sig.ID }) {
+		return nil
 	}
-	return nil
+	at := slices.IndexFunc(s.jobs, func(j queue.Job) bool { return j.ID == id })
+	switch {
+	case at < 0:
+		return queue.ErrUnknown
+	case s.jobs[at].State.Finished() && !sig.Reopen:
+		return queue.ErrFinished
+	case s.jobs[at].State.Finished() && slices.ContainsFunc(s.jobs, func(j queue.Job) bool { return j.Once == s.jobs[at].Once && !j.State.Finished() }):
+		return queue.ErrOpen
+	case s.jobs[at].State.Finished():
+		s.jobs[at].State = queue.Queued
+	}
+	s.signals[id] = append(s.signals[id], sig)
+	err := s.failSend
+	s.failSend = nil
+	return err
 }
 
 func (s *shelf) List(_ context.Context, q queue.Query) ([]queue.Job, error) {

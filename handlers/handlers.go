@@ -1,11 +1,13 @@
 // Package handlers turns GitHub's events into work: decode, select by action,
 // ask who may, make one call. One file per event; what a command does is in
-// build.go and commands.go, whichever event it came by.
+// build.go, say.go and commands.go, whichever event it came by.
 //
 // A delivery may be handled twice, because a worker can die after any step.
 // Every step is therefore one that changes nothing the second time: the run's
 // id and the comment's marker derive from the delivery's GUID, a reaction or a
-// label is what it is, and a job with a known id is not put again.
+// label is what it is, and a job with a known id is not put again. What a build
+// is told changes the build, so that the second time it would be decided
+// otherwise: that decision is recorded before it is acted on.
 //
 // Authority is asked of GitHub for every command and fails closed: when GitHub
 // does not answer, nothing is done and the error goes back to the queue.
@@ -24,6 +26,7 @@ import (
 
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -53,13 +56,22 @@ type GitHub interface {
 	Unlabel(ctx context.Context, r forge.Repo, ticket int, label string) error
 	// OpenPull finds the App's own open pull request for a ticket.
 	OpenPull(ctx context.Context, r forge.Repo, ticket int) (pull forge.Pull, found bool, err error)
+	// PullTicket finds the ticket of one of the App's own pull requests.
+	PullTicket(ctx context.Context, r forge.Repo, pull int) (ticket int, found bool, err error)
 }
 
 // Options configure the handlers.
 type Options struct {
 	Jobs   Jobs
 	GitHub GitHub
-	Status func(ctx context.Context, build queue.Job) (markdown string, err error) // the answer to /status
+	// Account tells where a build stands now.
+	Account func(ctx context.Context, build queue.Job) (report.Build, error)
+	// Approval says why the plan that waits cannot be approved by that hash, in
+	// plain words, or nothing.
+	Approval func(ctx context.Context, build queue.Job, hash string) (refusal string, err error)
+	// Decide returns what decide decided the first time that the delivery at
+	// hand got there, also if the worker died since.
+	Decide func(ctx context.Context, decide func(context.Context) (Decision, error)) (Decision, error)
 
 	AppID  int64
 	Slug   string // the App's name in its own comments' author, slug[bot]
@@ -83,8 +95,8 @@ type event interface {
 // New returns the handlers, or says which option is missing.
 func New(o Options) (*Handlers, error) {
 	switch {
-	case o.Jobs == nil || o.GitHub == nil || o.Status == nil:
-		return nil, errors.New("handlers: Jobs, GitHub and Status are needed")
+	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Approval == nil || o.Decide == nil:
+		return nil, errors.New("handlers: Jobs, GitHub, Account, Approval and Decide are needed")
 	case o.AppID == 0 || o.Slug == "":
 		return nil, errors.New("handlers: the App's id and slug are needed to leave its own comments alone")
 	}
@@ -150,12 +162,16 @@ type trigger struct {
 	repo     forge.Repo
 	ticket   forge.Ticket
 	by       forge.Person
+	build    string        // key of the ticket whose build is meant; empty on a pull request that is none of ours
 	on       forge.Subject // what gets the reactions
 	typed    string        // how to speak of it: `/build`, or the label
 }
 
-// key names the thread in the queue: owner/repo#n.
-func (t trigger) key() string { return t.repo.String() + "#" + strconv.Itoa(t.ticket.Number) }
+// key names the thread in the queue.
+func (t trigger) key() string { return threadKey(t.repo, t.ticket.Number) }
+
+// threadKey is owner/repo#n.
+func threadKey(r forge.Repo, number int) string { return r.String() + "#" + strconv.Itoa(number) }
 
 // triggerOf reads what events of a thread have in common. What is missing now
 // will be missing the next time.

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -25,21 +26,47 @@ var (
 
 type world struct {
 	*testing.T
-	hub   *hub
-	shelf *shelf
-	h     *handlers.Handlers
+	hub     *hub
+	shelf   *shelf
+	h       *handlers.Handlers
+	account report.Build                 // of any build, once it is claimed
+	refusal string                       // of any approval
+	decided map[string]handlers.Decision // by delivery
+	handled string                       // the delivery at hand
+	between func()                       // what happens after a decision, if anything
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, hub: newHub(), shelf: newShelf()}
+	w := &world{T: t, hub: newHub(), shelf: newShelf(), decided: map[string]handlers.Decision{}}
+	w.account = report.Build{State: report.Running, Ticket: 12, Title: "Greet by name"}
 	w.hub.roles[maintainer.ID] = forge.Write
 	w.hub.roles[reader.ID] = forge.Read
 	w.hub.roles[triager.ID] = forge.Triage
 	var err error
 	w.h, err = handlers.New(handlers.Options{
 		Jobs: w.shelf, GitHub: w.hub, AppID: 42, Slug: "slipway-test",
-		Status: func(_ context.Context, j queue.Job) (string, error) {
-			return "run " + j.ID + " is " + string(j.State), nil
+		Account: func(_ context.Context, j queue.Job) (report.Build, error) {
+			w.account.ID = j.ID
+			return w.account, nil
+		},
+		Approval: func(_ context.Context, _ queue.Job, hash string) (string, error) {
+			if hash == "" {
+				return "an approval names the plan that was read: approve 0123456789ab", nil
+			}
+			return w.refusal, nil
+		},
+		Decide: func(ctx context.Context, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
+			if known, ok := w.decided[w.handled]; ok {
+				return known, nil
+			}
+			d, err := decide(ctx)
+			if err == nil {
+				w.decided[w.handled] = d
+			}
+			if w.between != nil {
+				w.between()
+			}
+			return d, err
 		},
 	})
 	if err != nil {
@@ -56,6 +83,7 @@ func (w *world) deliver(id string, e event) {
 }
 
 func (w *world) try(id string, e event) error {
+	w.handled = id
 	return w.h.Handle(w.Context(), handlers.Delivery{ID: id, Event: e.name(), Payload: e.payload()})
 }
 
@@ -93,7 +121,7 @@ func (w *world) commentsHold(n int, texts ...string) {
 
 func TestACommentQueuesABuild(t *testing.T) {
 	w := newWorld(t)
-	w.deliver(guid, commented(maintainer, "/build --base next --max-parallel 3 in French\r\nplease"))
+	w.deliver(guid, commented(maintainer, "/build --base next --max-parallel 3 --budget 7.50 --plan-only --fast in French\r\nplease"))
 	got := w.request()
 	run := pipeline.RunID(guid)
 	want := pipeline.Request{
@@ -105,6 +133,7 @@ func TestACommentQueuesABuild(t *testing.T) {
 			Taken: time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC),
 		},
 		Text: "in French\nplease", Base: "next", MaxParallel: 3,
+		Budget: 7_500_000, PlanOnly: true, Fast: true,
 		By:      forge.Person{Login: "mona", ID: 1},
 		Trigger: onComment,
 		Comment: forge.Comment{
@@ -211,7 +240,7 @@ func TestARefusalIsVisibleOncePerThreadAndCommand(t *testing.T) {
 func TestAuthorityFailsClosed(t *testing.T) {
 	w := newWorld(t)
 	w.hub.roleFails = errors.New("GitHub is down")
-	for _, body := range []string{"/build", "/cancel", "/status", "/help", "/biuld"} {
+	for _, body := range []string{"/build", "/cancel", "/status", "/help", "/biuld", "/approve 0123456", "/answer x", "/resume"} {
 		if err := w.try(guid, commented(maintainer, body)); !errors.Is(err, w.hub.roleFails) {
 			t.Fatalf("%s: error %v", body, err)
 		}
@@ -385,8 +414,11 @@ func TestStatus(t *testing.T) {
 	w.deliver("d1", commented(maintainer, "/build"))
 	w.shelf.finish()
 	w.deliver("d2", commented(triager, "/status"))
-	w.commentsHold(3, "run "+pipeline.RunID("d1")+" is done")
+	w.commentsHold(3, "Running", "`"+pipeline.RunID("d1")+"`")
 	w.reacted(onComment, "eyes", "confused", "rocket")
+	w.account.State, w.account.Gate = report.WaitingApproval, planGate
+	w.deliver("d3", commented(triager, "/status"))
+	w.commentsHold(4, "**Waits for** approval of the plan 0123456789ab", "`/approve 0123456789ab`", "until 2026-03-04 10:00 UTC")
 }
 
 func TestHelpListsWhatThisPersonMayRun(t *testing.T) {
@@ -397,7 +429,7 @@ func TestHelpListsWhatThisPersonMayRun(t *testing.T) {
 		t.Fatalf("offers what is refused:\n%s", w.hub.bodies())
 	}
 	w.deliver("d2", commented(maintainer, "/help"))
-	w.commentsHold(2, "`/build [--base BRANCH] [--max-parallel N] [text]`", "`/cancel`")
+	w.commentsHold(2, "`/build [--plan-only] [--budget USD] [--base BRANCH] [--max-parallel N] [--fast] [text]`", "`/approve HASH`", "`/cancel`")
 }
 
 func TestWhatCannotBeReadIsAnswered(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-dev/slipway/handlers/command"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/report"
 )
 
 // The texts of comments, as Markdown. They are functions of what they are given
@@ -45,9 +46,49 @@ func givenUpText(typed string, cause error) string {
 		"Nothing was started; do the same again, and tell whoever runs this server.", typed, code(cause.Error()))
 }
 
+// nothingOpenText answers a command to a build that is not there.
+func (h *Handlers) nothingOpenText(t trigger) string {
+	if t.build == "" {
+		return notOursText(t.typed)
+	}
+	return nothingOpenText(h.Prefix)
+}
+
+// noBuildText answers a question about builds where there never was one.
+func (h *Handlers) noBuildText(t trigger) string {
+	if t.build == "" {
+		return notOursText(t.typed)
+	}
+	return noBuildText(h.Prefix)
+}
+
+func notOursText(typed string) string {
+	return fmt.Sprintf("%s is about a build, and Slipway did not open this pull request. Type it on the issue that is built.", typed)
+}
+
 func nothingOpenText(prefix string) string {
-	return fmt.Sprintf("There is no open build of this issue to cancel.\n\n"+
-		"%s says how the last one ended · %s starts one", code(prefix+"status"), code(prefix+"build"))
+	return fmt.Sprintf("There is no open build of this issue.\n\n"+
+		"%s says how the last one ended · %s goes on with it · %s starts one",
+		code(prefix+"status"), code(prefix+"resume"), code(prefix+"build"))
+}
+
+func nothingEndedText(run, link, prefix string) string {
+	return fmt.Sprintf("The build of this issue has not ended: [run %s](%s). There is nothing to resume.\n\n"+
+		"%s says how it stands and what it waits for · %s stops it", run, link, code(prefix+"status"), code(prefix+"cancel"))
+}
+
+// unwantedText says why a build has no use for a command, and what to type
+// instead.
+func unwantedText(why string, b report.Build, prefix string) string {
+	var next []string
+	for _, c := range report.Choices(b) {
+		next = append(next, code(prefix+strings.TrimPrefix(c.Command, "/"))+" "+c.Does)
+	}
+	next = append(next, code(prefix+"status")+" says how it stands")
+	if b.State.Final() {
+		next = append(next, code(prefix+"build")+" starts another")
+	}
+	return report.Prose(strings.ToUpper(why[:1])+why[1:]) + ".\n\n" + strings.Join(next, " · ")
 }
 
 func noBuildText(prefix string) string {

@@ -9,29 +9,35 @@ import (
 
 	"github.com/slipway-dev/slipway/handlers/command"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/report"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestTexts(t *testing.T) {
 	for name, text := range map[string]string{
-		"queued":         queuedText("b-0123456789ab", "mona", "/"),
-		"queued-long":    queuedText("b-0123456789ab", "mona", "/slipway "),
-		"open-build":     openBuildText("b-0123456789ab", "https://github.com/o/r/issues/12#issuecomment-1", "/"),
-		"open-pull":      openPullText(forge.Pull{Number: 31, URL: "https://github.com/o/r/pull/31"}),
-		"not-on-pull":    notOnPullText("`/build`"),
-		"refused":        refusedText("`/build`", forge.Write),
-		"refused-label":  refusedText("The label `slipway:build`", forge.Write),
-		"given-up":       givenUpText("`/build`", errors.New("its worker crashed 5 times in a row")),
-		"nothing-open":   nothingOpenText("/"),
-		"no-build":       noBuildText("/"),
-		"wrong-value":    wrongText(&command.Error{Field: "--max-parallel", Value: "many", Rule: "must be a whole number from 1 to 64"}, "/"),
-		"wrong-hostile":  wrongText(&command.Error{Field: "command", Value: "` @everyone <!-- x -->\u202e\n# big", Rule: "the commands are build"}, "/"),
-		"wrong-no-value": wrongText(&command.Error{Field: "--base", Rule: "needs a value: --base BRANCH"}, "/"),
-		"unreadable":     unreadableText("/"),
-		"help-read":      helpText(forge.Read, "/", "slipway:build"),
-		"help-triage":    helpText(forge.Triage, "/", "slipway:build"),
-		"help-write":     helpText(forge.Write, "/slipway ", "slipway:build"),
+		"queued":           queuedText("b-0123456789ab", "mona", "/"),
+		"queued-long":      queuedText("b-0123456789ab", "mona", "/slipway "),
+		"open-build":       openBuildText("b-0123456789ab", "https://github.com/o/r/issues/12#issuecomment-1", "/"),
+		"open-pull":        openPullText(forge.Pull{Number: 31, URL: "https://github.com/o/r/pull/31"}),
+		"not-on-pull":      notOnPullText("`/build`"),
+		"refused":          refusedText("`/build`", forge.Write),
+		"refused-label":    refusedText("The label `slipway:build`", forge.Write),
+		"given-up":         givenUpText("`/build`", errors.New("its worker crashed 5 times in a row")),
+		"nothing-open":     nothingOpenText("/"),
+		"nothing-ended":    nothingEndedText("b-0123456789ab", "https://github.com/o/r/issues/12#issuecomment-1", "/"),
+		"not-ours":         notOursText("`/cancel`"),
+		"unwanted-plan":    unwantedText("the plan that waits has the hash 0123456789ab, not abc", report.Build{ID: "b-1", Ticket: 12, State: report.WaitingApproval, Gate: &report.Gate{Kind: report.PlanGate, Hash: "0123456789abcdef"}}, "/slipway "),
+		"unwanted-ended":   unwantedText("the build succeeded, so there is nothing to resume", report.Build{ID: "b-1", Ticket: 12, State: report.Succeeded}, "/"),
+		"unwanted-hostile": unwantedText("<b>@mona</b> moved since, fixes #3", report.Build{ID: "b-1", Ticket: 12, State: report.Running}, "/"),
+		"no-build":         noBuildText("/"),
+		"wrong-value":      wrongText(&command.Error{Field: "--max-parallel", Value: "many", Rule: "must be a whole number from 1 to 64"}, "/"),
+		"wrong-hostile":    wrongText(&command.Error{Field: "command", Value: "` @everyone <!-- x -->\u202e\n# big", Rule: "the commands are build"}, "/"),
+		"wrong-no-value":   wrongText(&command.Error{Field: "--base", Rule: "needs a value: --base BRANCH"}, "/"),
+		"unreadable":       unreadableText("/"),
+		"help-read":        helpText(forge.Read, "/", "slipway:build"),
+		"help-triage":      helpText(forge.Triage, "/", "slipway:build"),
+		"help-write":       helpText(forge.Write, "/slipway ", "slipway:build"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", name+".md")

@@ -120,6 +120,9 @@ func TestTheBranchIsFreeOrOurs(t *testing.T) {
 	if b := ensure(sha); b.Name != "slipway/1-greet" {
 		t.Fatalf("with its pull request open: %+v", b)
 	}
+	if ticket, ok, err := w.app.PullTicket(t.Context(), w.repo, pull.Number); err != nil || !ok || ticket != w.ticket {
+		t.Fatalf("the pull request's ticket: %d, %v, %v", ticket, ok, err)
+	}
 	closed := "closed"
 	_, err = w.sim.EditTicket(t.Context(), githubsim.TicketEdit{Repo: "o/r", Number: pull.Number, State: &closed, By: "mona"})
 	must(t, err)
@@ -197,9 +200,14 @@ func TestOnlyOurOwnPullRequestIsTheTickets(t *testing.T) {
 	must(t, err)
 	none("closed")
 	w.commit("copy", "mallory")
-	_, err = w.sim.OpenPull(t.Context(), githubsim.PullSpec{Repo: "o/r", Title: "Copy", Body: pull.Body, Head: "copy", Base: "main", By: "mallory"})
+	forged, err := w.sim.OpenPull(t.Context(), githubsim.PullSpec{Repo: "o/r", Title: "Copy", Body: pull.Body, Head: "copy", Base: "main", By: "mallory"})
 	must(t, err)
 	none("copied by somebody")
+	for what, number := range map[string]int{"somebody's copy": forged.Number, "an issue": w.ticket, "nothing": 4711} {
+		if ticket, ok, err := w.app.PullTicket(t.Context(), w.repo, number); err != nil || ok {
+			t.Fatalf("%s belongs to ticket %d: %v", what, ticket, err)
+		}
+	}
 }
 
 // The private plans that refuse drafts answer as below.

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-dev/slipway/app/inbox"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -40,7 +41,11 @@ func newOffice(t *testing.T) *office {
 	must(t, err)
 	o.h, err = handlers.New(handlers.Options{
 		Jobs: o.store, GitHub: w.app, AppID: registered.ID, Slug: registered.Slug,
-		Status: func(_ context.Context, j queue.Job) (string, error) { return "It is " + string(j.State) + ".", nil },
+		Account:  func(ctx context.Context, j queue.Job) (report.Build, error) { return pipeline.Read(ctx, o.store, j.ID) },
+		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
+		Decide: func(ctx context.Context, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
+			return decide(ctx)
+		},
 	})
 	must(t, err)
 	for login, role := range map[string]string{"mona": "write", "visitor": "read"} {

@@ -95,7 +95,7 @@ func (a *App) OpenPull(ctx context.Context, r forge.Repo, ticket int) (forge.Pul
 		return forge.Pull{}, false, err
 	}
 	for _, p := range pulls {
-		if !strings.Contains(p.GetBody(), pullMarker(a.o.AppID, ticket)) {
+		if !strings.Contains(p.GetBody(), forge.PullMarker(a.o.AppID, ticket)) {
 			continue
 		}
 		mine, err := d.mine(ctx, p.GetUser())
@@ -107,4 +107,28 @@ func (a *App) OpenPull(ctx context.Context, r forge.Repo, ticket int) (forge.Pul
 		}
 	}
 	return forge.Pull{}, false, nil
+}
+
+// PullTicket finds the ticket of one of our own pull requests by the marker in
+// its body. It is not found where the pull request is somebody else's, or the
+// number is an issue's.
+func (a *App) PullTicket(ctx context.Context, r forge.Repo, pull int) (ticket int, found bool, err error) {
+	d := a.desk(r)
+	var have *github.PullRequest
+	err = d.call(ctx, fmt.Sprintf("read pull request #%d", pull), func(ctx context.Context, c *github.Client) (err error) {
+		have, _, err = c.PullRequests.Get(ctx, r.Owner, r.Name, pull)
+		return err
+	})
+	if status(err) == http.StatusNotFound {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	mine, err := d.mine(ctx, have.GetUser())
+	if err != nil || !mine {
+		return 0, false, err
+	}
+	ticket, found = forge.MarkedTicket(have.GetBody(), a.o.AppID)
+	return ticket, found, nil
 }

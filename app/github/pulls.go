@@ -50,11 +50,7 @@ const (
 
 // pullMarker is what OpenPull finds a ticket's pull request by.
 func (r *Repository) pullMarker(drafts string) string {
-	return pullMarker(r.app.o.AppID, r.ticket) + "as=" + drafts + " -->"
-}
-
-func pullMarker(app int64, ticket int) string {
-	return fmt.Sprintf("<!-- slipway app=%d ticket=%d ", app, ticket)
+	return forge.PullMarker(r.app.o.AppID, r.ticket) + "as=" + drafts + " -->"
 }
 
 func (r *Repository) createPull(ctx context.Context, want forge.Draft) (have *github.PullRequest, refused bool, err error) {

@@ -388,3 +388,69 @@ func TestReplayedDelivery(t *testing.T) {
 		t.Errorf("it was not answered: %+v", all[before:])
 	}
 }
+
+// What is said to a build reaches it once, by its ticket and by its pull request,
+// and is answered where it was said.
+func TestWhatIsSaidToABuild(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, company.but(cast{"pm.sh": "case $request in *'be well'*) ;; *) echo ill >&2; exit 1 ;; esac\n"}))
+	s.says("mira", "/build")
+	s.rest()
+	builds := s.jobs(pipeline.KindBuild)
+	if len(builds) != 1 || builds[0].State != queue.Done || builds[0].Attempt != 1 {
+		t.Fatalf("builds: %+v", builds)
+	}
+	said := func(number int, by, body string) (answer string) {
+		t.Helper()
+		before := len(s.changes())
+		_, err := s.sim.Comment(t.Context(), githubsim.CommentSpec{Repo: fullName, Number: number, By: by, Body: body})
+		must(t, err)
+		s.rest()
+		for _, x := range s.changes()[before:] {
+			answer += string(x.Request)
+		}
+		return answer
+	}
+	if answer := said(s.ticket, "mira", "/steer mind the tests"); !strings.Contains(answer, "There is no open build") {
+		t.Errorf("/steer with nothing open: %s", answer)
+	}
+	if answer := said(s.ticket, "mira", "/approve 0123456"); !strings.Contains(answer, "There is no open build") {
+		t.Errorf("/approve with nothing open: %s", answer)
+	}
+	if answer := said(s.ticket, "mira", "/resume"); strings.Contains(answer, `"confused"`) && !strings.Contains(answer, `"rocket"`) {
+		t.Errorf("/resume of a failed build: %s", answer)
+	}
+	resumed := s.jobs(pipeline.KindBuild)
+	if len(resumed) != 1 || resumed[0].Attempt != 2 {
+		t.Fatalf("the build was not taken up again, once: %+v", resumed)
+	}
+	decisions := 0
+	for _, d := range s.jobs(inbox.Kind) {
+		entries, err := s.store.Entries(t.Context(), d.ID, 0)
+		must(t, err)
+		for _, e := range entries {
+			if e.Key != "decision" || e.Kind != queue.Choice {
+				t.Errorf("a delivery's journal holds %+v", e)
+			}
+			decisions++
+		}
+	}
+	if decisions != 3 {
+		t.Errorf("%d decisions are recorded, want one for each command to a build", decisions)
+	}
+
+	if said(s.ticket, "mira", "/build and be well"); len(s.jobs(pipeline.KindBuild)) != 2 {
+		t.Fatalf("builds: %+v", s.jobs(pipeline.KindBuild))
+	}
+	final, err := pipeline.Read(t.Context(), s.store, s.jobs(pipeline.KindBuild)[0].ID)
+	must(t, err)
+	if final.Pull == nil {
+		t.Fatalf("no pull request: %+v", final)
+	}
+	if answer := said(final.Pull.Number, "mira", "/resume"); !strings.Contains(answer, "The build succeeded, so there is nothing to resume") {
+		t.Errorf("/resume on the pull request: %s", answer)
+	}
+	if answer := said(final.Pull.Number, "mira", "/status"); !strings.Contains(answer, final.ID) {
+		t.Errorf("/status on the pull request: %s", answer)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 )
 
@@ -20,10 +21,16 @@ type Name string
 
 // The commands.
 const (
-	Build  Name = "build"
-	Status Name = "status"
-	Cancel Name = "cancel"
-	Help   Name = "help"
+	Build   Name = "build"
+	Approve Name = "approve"
+	Revise  Name = "revise"
+	Reject  Name = "reject"
+	Answer  Name = "answer"
+	Steer   Name = "steer"
+	Cancel  Name = "cancel"
+	Resume  Name = "resume"
+	Status  Name = "status"
+	Help    Name = "help"
 )
 
 // A Spec says who may run a command and how it is typed.
@@ -32,27 +39,40 @@ type Spec struct {
 	Role    forge.Role // the least role that may run it
 	Usage   string     // without the prefix
 	Help    string     // one line
+	text    string     // what the text is called in usage, if there has to be one
 	options []option
 }
 
 type option struct {
 	name  string // with its dashes
-	value string // what the value is called in usage
+	value string // what the value is called in usage; empty where there is none
 	set   func(*Command, string) (rule string)
 }
+
+// usage is the option as it is typed.
+func (o option) usage() string { return strings.TrimSpace(o.name + " " + o.value) }
 
 var specs = []Spec{
 	{
 		Name: Build, Role: forge.Write,
-		Usage: "build [--base BRANCH] [--max-parallel N] [text]",
+		Usage: "build [--plan-only] [--budget USD] [--base BRANCH] [--max-parallel N] [--fast] [text]",
 		Help:  "build this issue and open a draft pull request",
 		options: []option{
+			{"--plan-only", "", setPlanOnly},
+			{"--budget", "USD", setBudget},
 			{"--base", "BRANCH", setBase},
 			{"--max-parallel", "N", setMaxParallel},
+			{"--fast", "", setFast},
 		},
 	},
-	{Name: Status, Role: forge.Triage, Usage: "status", Help: "say how the build of this issue stands"},
+	{Name: Approve, Role: forge.Write, Usage: "approve HASH", Help: "build the plan that has this hash"},
+	{Name: Revise, Role: forge.Write, Usage: "revise TEXT", text: "TEXT", Help: "have the plan that waits made anew, with what you say"},
+	{Name: Reject, Role: forge.Write, Usage: "reject [TEXT]", Help: "refuse the plan that waits; the build ends"},
+	{Name: Answer, Role: forge.Write, Usage: "answer TEXT", text: "TEXT", Help: "answer what an agent asked"},
+	{Name: Steer, Role: forge.Write, Usage: "steer TEXT", text: "TEXT", Help: "tell the agents of the open build something before their next turn"},
 	{Name: Cancel, Role: forge.Write, Usage: "cancel", Help: "stop the build of this issue and keep what is finished; whoever started it may, too"},
+	{Name: Resume, Role: forge.Write, Usage: "resume", Help: "go on with the build that ended last; what ended badly is asked anew"},
+	{Name: Status, Role: forge.Triage, Usage: "status", Help: "say how the build of this issue stands, and what it waits for"},
 	{Name: Help, Role: forge.Read, Usage: "help", Help: "list the commands that you may run"},
 }
 
@@ -74,6 +94,10 @@ type Command struct {
 	Name        Name
 	Base        string // a branch name, or empty
 	MaxParallel int    // 0 when it was not given
+	Budget      int64  // micro-dollars; 0 when it was not given
+	PlanOnly    bool
+	Fast        bool
+	Hash        string // of a plan, as typed behind approve: 1 to 64 hex digits, or empty where nothing like it was typed
 	Text        string // untrusted; CRLF turned into LF, trimmed
 }
 
@@ -106,10 +130,10 @@ const longPrefix = "/slipway "
 // other bots own other words and a line may begin with a path. It is certain
 // after a prefix that names us (anything longer than one character, such as
 // "/slipway "), and, after a bare "/", when the word is a slip of the keyboard
-// away from one of our commands: the same first letter and one edit (two for
-// commands of six letters and more), a swap of neighbours being one. So
-// "/biuld" and "/stauts" are answered; "/cc @x", "/rebuild", "/usr/bin" and
-// "/lgtm" are not.
+// away from one of our commands: the same first letter and one edit, a swap of
+// neighbours being one; two edits for commands of six letters and more, if no
+// letter is foreign to the command. So "/biuld" and "/stauts" are answered; "/cc
+// @x", "/rebuild", "/usr/bin", "/lgtm" and "/rebase" are not.
 func Parse(body, prefix string) (cmd Command, ok bool, err error) {
 	body = strings.ReplaceAll(body, "\r\n", "\n")
 	line, after, _ := strings.Cut(body, "\n")
@@ -135,6 +159,12 @@ func Parse(body, prefix string) (cmd Command, ok bool, err error) {
 		return Command{}, true, err
 	}
 	cmd.Text = strings.TrimSpace(text + "\n" + after)
+	switch {
+	case spec.text != "" && cmd.Text == "":
+		return Command{}, true, &Error{Field: string(spec.Name), Rule: "needs a text: " + spec.Usage}
+	case spec.Name == Approve:
+		cmd.Hash = hash(cmd.Text)
+	}
 	return cmd, true, nil
 }
 
@@ -188,11 +218,19 @@ func (c *Command) takeOptions(spec Spec, line string) (text string, err error) {
 		if !known {
 			return "", &Error{Field: "option", Value: name, Rule: spec.optionRule()}
 		}
+		if o.value == "" {
+			if inline {
+				return "", &Error{Field: name, Value: value, Rule: "takes no value"}
+			}
+			o.set(c, "")
+			line = rest
+			continue
+		}
 		if !inline {
 			value, rest = cutField(strings.TrimLeft(rest, " \t"))
 		}
 		if value == "" || (!inline && strings.HasPrefix(value, "--")) {
-			return "", &Error{Field: name, Rule: "needs a value: " + name + " " + o.value}
+			return "", &Error{Field: name, Rule: "needs a value: " + o.usage()}
 		}
 		if rule := o.set(c, value); rule != "" {
 			return "", &Error{Field: name, Value: value, Rule: rule}
@@ -218,12 +256,15 @@ func (s Spec) option(name string) (option, bool) {
 }
 
 func (s Spec) optionRule() string {
-	if len(s.options) == 0 {
+	switch {
+	case len(s.options) == 0 && s.text != "":
+		return string(s.Name) + " takes no options; text that starts with dashes goes after --"
+	case len(s.options) == 0:
 		return string(s.Name) + " takes no options"
 	}
 	names := make([]string, len(s.options))
 	for i, o := range s.options {
-		names[i] = o.name + " " + o.value
+		names[i] = o.usage()
 	}
 	return "the options of " + string(s.Name) + " are " + strings.Join(names, ", ") + "; text that starts with dashes goes after --"
 }
@@ -258,4 +299,34 @@ func setBase(c *Command, v string) string {
 	}
 	c.Base = v
 	return ""
+}
+
+// setBudget reads US dollars with the configuration's own words.
+func setBudget(c *Command, v string) string {
+	budget, err := config.ParseUSD(v)
+	if err != nil {
+		return "must be an amount in US dollars such as 25 or 12.50, more than 0 and at most a million"
+	}
+	c.Budget = int64(budget)
+	return ""
+}
+
+func setPlanOnly(c *Command, _ string) string {
+	c.PlanOnly = true
+	return ""
+}
+
+func setFast(c *Command, _ string) string {
+	c.Fast = true
+	return ""
+}
+
+// hash is the first word of a text, in lower case, if it can begin the hash of
+// a plan.
+func hash(text string) string {
+	fields := strings.Fields(text)
+	if len(fields) == 0 || len(fields[0]) > 64 || strings.Trim(strings.ToLower(fields[0]), "0123456789abcdef") != "" {
+		return ""
+	}
+	return strings.ToLower(fields[0])
 }

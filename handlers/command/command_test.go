@@ -30,6 +30,28 @@ func TestParseCommands(t *testing.T) {
 		"help with trailing space":   {"/help  ", "/", command.Command{Name: command.Help}},
 		"long prefix":                {"/slipway build x", "/slipway ", command.Command{Name: command.Build, Text: "x"}},
 		"long prefix beside a bare":  {"/slipway  status", "/", command.Command{Name: command.Status}},
+		"flags have no value":        {"/build --fast --plan-only go", "/", command.Command{Name: command.Build, Fast: true, PlanOnly: true, Text: "go"}},
+		"every option at once":       {"/build --plan-only --budget 12.50 --base next --max-parallel 2 --fast x", "/", command.Command{Name: command.Build, PlanOnly: true, Budget: 12_500_000, Base: "next", MaxParallel: 2, Fast: true, Text: "x"}},
+		"a budget to the last place": {"/build --budget=0.000001", "/", command.Command{Name: command.Build, Budget: 1}},
+		"a flag at the end":          {"/build --fast", "/", command.Command{Name: command.Build, Fast: true}},
+		"a flag on the next line":    {"/build\n--fast", "/", command.Command{Name: command.Build, Text: "--fast"}},
+		"approve":                    {"/approve 0123abc", "/", command.Command{Name: command.Approve, Hash: "0123abc", Text: "0123abc"}},
+		"approve with thanks":        {"/approve 0123ABC thanks!\r\nGood plan.", "/", command.Command{Name: command.Approve, Hash: "0123abc", Text: "0123ABC thanks!\nGood plan."}},
+		"approve on two lines":       {"/approve\n0123abc", "/", command.Command{Name: command.Approve, Hash: "0123abc", Text: "0123abc"}},
+		"approve without a hash":     {"/approve", "/", command.Command{Name: command.Approve}},
+		"approve what is no hash":    {"/approve the-plan", "/", command.Command{Name: command.Approve, Text: "the-plan"}},
+		"approve a whole novel":      {"/approve " + strings.Repeat("a", 65), "/", command.Command{Name: command.Approve, Text: strings.Repeat("a", 65)}},
+		"approve hostile text":       {"/approve `@mona`", "/", command.Command{Name: command.Approve, Text: "`@mona`"}},
+		"revise":                     {"/revise no second package", "/", command.Command{Name: command.Revise, Text: "no second package"}},
+		"revise on later lines":      {"/revise\r\n\r\n- one\r\n- two\r\n", "/", command.Command{Name: command.Revise, Text: "- one\n- two"}},
+		"revise with a quote":        {"/revise as said:\n> /reject\n```\n/cancel\n```", "/", command.Command{Name: command.Revise, Text: "as said:\n> /reject\n```\n/cancel\n```"}},
+		"reject without a word":      {"/reject", "/", command.Command{Name: command.Reject}},
+		"reject with a reason":       {"/reject too large", "/", command.Command{Name: command.Reject, Text: "too large"}},
+		"answer":                     {"/answer an account, not an address", "/", command.Command{Name: command.Answer, Text: "an account, not an address"}},
+		"answer that begins so":      {"/answer -- --account", "/", command.Command{Name: command.Answer, Text: "--account"}},
+		"steer":                      {"/Steer use the old API", "/", command.Command{Name: command.Steer, Text: "use the old API"}},
+		"resume":                     {"/resume", "/", command.Command{Name: command.Resume}},
+		"resume by our long name":    {"/slipway resume please", "/", command.Command{Name: command.Resume, Text: "please"}},
 		"another prefix":             {"!build", "!", command.Command{Name: command.Build}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,6 +82,14 @@ func TestParseLeavesOthersAlone(t *testing.T) {
 		"another bot's approval":        {"/lgtm", "/"},
 		"another bot's near word":       {"/hold", "/"},
 		"another bot's longer word":     {"/rebuild", "/"},
+		"another bot's review":          {"/review", "/"},
+		"another bot's rebase":          {"/rebase", "/"},
+		"another bot's retest":          {"/retest", "/"},
+		"another bot's reset":           {"/reset", "/"},
+		"another bot's assignment":      {"/assign @mona", "/"},
+		"a path that begins so":         {"/resume/latest.pdf is out", "/"},
+		"a quoted approval":             {"> /approve 0123abc\n\nreally?", "/"},
+		"a fenced answer":               {"```\n/answer yes\n```", "/"},
 		"only a slash":                  {"/", "/"},
 		"a slash and a space":           {"/ build", "/!"},
 		"bare word under a long prefix": {"/build", "/slipway "},
@@ -79,7 +109,23 @@ func TestParseNamesTheFieldAndTheRule(t *testing.T) {
 		"swapped letters":         {"/biuld", "/", "command", "did you mean build?"},
 		"two slips in a long one": {"/stattsu", "/", "command", "did you mean status?"},
 		"a dropped letter":        {"/cancl", "/", "command", "did you mean cancel?"},
-		"unknown to us by name":   {"/slipway deploy", "/slipway ", "command", "the commands are build, status, cancel, help"},
+		"a slip in approve":       {"/aprove 0123abc", "/", "command", "did you mean approve?"},
+		"a slip in resume":        {"/resuem", "/", "command", "did you mean resume?"},
+		"unknown to us by name":   {"/slipway deploy", "/slipway ", "command", "the commands are build, approve, revise, reject, answer, steer, cancel, resume, status, help"},
+		"revise nothing":          {"/revise", "/", "revise", "needs a text: revise TEXT"},
+		"revise blanks":           {"/revise \t\r\n \r\n", "/", "revise", "needs a text: revise TEXT"},
+		"answer nothing":          {"/answer", "/", "answer", "needs a text: answer TEXT"},
+		"answer a separator":      {"/answer --", "/", "answer", "needs a text: answer TEXT"},
+		"steer nothing":           {"/steer", "/", "steer", "needs a text: steer TEXT"},
+		"text with dashes":        {"/revise --fast is too much", "/", "option", "text that starts with dashes goes after --"},
+		"a flag with a value":     {"/build --fast=yes", "/", "--fast", "takes no value"},
+		"no budget":               {"/build --budget", "/", "--budget", "needs a value: --budget USD"},
+		"a budget of nothing":     {"/build --budget 0", "/", "--budget", "amount in US dollars"},
+		"a negative budget":       {"/build --budget -5", "/", "--budget", "amount in US dollars"},
+		"a budget in words":       {"/build --budget lots", "/", "--budget", "amount in US dollars"},
+		"a budget with a sign":    {"/build --budget $5", "/", "--budget", "amount in US dollars"},
+		"a budget without end":    {"/build --budget 1e9", "/", "--budget", "amount in US dollars"},
+		"more than anybody has":   {"/build --budget 9999999", "/", "--budget", "amount in US dollars"},
 		"nothing after our name":  {"/slipway", "/slipway ", "command", "a command must follow"},
 		"a mangled word":          {"/slipway build!", "/slipway ", "command", "the commands are"},
 		"unknown option":          {"/build --fats", "/", "option", "--max-parallel N"},
@@ -117,6 +163,8 @@ func TestRolesAreTheProducts(t *testing.T) {
 	want := map[command.Name]forge.Role{
 		command.Build: forge.Write, command.Status: forge.Triage,
 		command.Cancel: forge.Write, command.Help: forge.Read,
+		command.Approve: forge.Write, command.Revise: forge.Write, command.Reject: forge.Write,
+		command.Answer: forge.Write, command.Steer: forge.Write, command.Resume: forge.Write,
 	}
 	if got := len(command.All()); got != len(want) {
 		t.Fatalf("%d commands, want %d", got, len(want))
@@ -132,7 +180,7 @@ func TestRolesAreTheProducts(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"/build --base main x", "/slipway", "/biuld\r\n", "/build --max-parallel=9\n\n/cancel", "> /build", "/\x00", "/build --base \xff"} {
+	for _, s := range []string{"/build --base main x", "/slipway", "/biuld\r\n", "/build --max-parallel=9\n\n/cancel", "> /build", "/\x00", "/build --base \xff", "/build --fast --budget 1.5 x", "/approve 0123abc x", "/revise\n\n"} {
 		f.Add(s, "/")
 		f.Add(s, "/slipway ")
 	}
@@ -153,6 +201,9 @@ func FuzzParse(f *testing.F) {
 		}
 		if _, known := command.Of(cmd.Name); !known {
 			t.Fatalf("unknown command %q", cmd.Name)
+		}
+		if cmd.Budget < 0 || strings.Trim(cmd.Hash, "0123456789abcdef") != "" || len(cmd.Hash) > 64 {
+			t.Fatalf("%+v", cmd)
 		}
 		if cmd.MaxParallel < 0 || cmd.MaxParallel > command.MaxParallelLimit {
 			t.Fatalf("max parallel %d", cmd.MaxParallel)

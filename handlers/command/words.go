@@ -11,7 +11,7 @@ func nearest(word string) (Name, bool) {
 	for _, s := range specs {
 		name := string(s.Name)
 		allowed := 1
-		if len(name) >= 6 {
+		if len(name) >= 6 && strings.Trim(word, name) == "" {
 			allowed = 2
 		}
 		if word != "" && word[0] == name[0] && distance(word, name) <= allowed {

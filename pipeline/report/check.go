@@ -17,13 +17,15 @@ func CheckOutput(b Build) (title, summary, text string) {
 }
 
 // Conclusion is the check run's conclusion for a final build, and empty for
-// one that is still at work. Success is only for a build whose must-have
+// one that is still at work or waits. Success is only for a build whose must-have
 // criteria all passed, and never when another commit was judged than the one
 // that was published.
 func Conclusion(b Build) string {
 	switch b.State {
-	case Queued, Running:
+	case Queued, Running, WaitingApproval, WaitingAnswer, WaitingCI:
 		return ""
+	case Planned:
+		return "neutral" // nothing ran that could have passed
 	case Succeeded, SucceededWithDebt:
 		judged := b.Verification == nil || b.Verification.Commit == "" || b.Head == "" || b.Verification.Commit == b.Head
 		if b.Success && judged {

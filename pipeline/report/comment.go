@@ -43,6 +43,7 @@ func commentPage(b Build, listed []Issue, drawing, counts string) page {
 		{text: stateLine(b)},
 		{text: badEnd(b)},
 	}
+	p = append(p, waiting(b)...)
 	if !b.State.Final() {
 		p = append(p, section{text: bar(progress(b))})
 	}
@@ -92,7 +93,7 @@ func commentIssues(b Build, listed []Issue) section {
 			cost = dollars(is.CostMicros)
 		}
 		rows = append(rows, []string{
-			strconv.Itoa(is.Number), text(nameOf(is), 80), strings.TrimSpace(is.Outcome.mark() + " " + is.Outcome.word()),
+			strconv.Itoa(is.Number), text(nameOf(is), 80) + partOf(is, known), outcomeOf(is, b.Issues),
 			waitsFor(is, known), cost, text(is.Detail, 120),
 		})
 	}
@@ -105,6 +106,35 @@ func nameOf(is Issue) string {
 		return is.Name
 	}
 	return is.Title
+}
+
+// outcomeOf is where an issue stands; of one that was split, what took its place.
+func outcomeOf(is Issue, all []Issue) string {
+	out := strings.TrimSpace(is.Outcome.mark() + " " + is.Outcome.word())
+	if is.Outcome != FailedNeedsSplit {
+		return out
+	}
+	var parts []string
+	for _, sub := range byNumber(all) {
+		if sub.ParentName == is.Name {
+			parts = append(parts, strconv.Itoa(sub.Number))
+		}
+	}
+	if len(parts) == 0 {
+		return out
+	}
+	return out + " into " + several(parts, func(n string) string { return n }, ", ")
+}
+
+// partOf says of a sub-issue which issue it is a part of.
+func partOf(is Issue, known map[string]int) string {
+	if is.ParentName == "" {
+		return ""
+	}
+	if n, ok := known[is.ParentName]; ok {
+		return " (part of " + strconv.Itoa(n) + ")"
+	}
+	return " (part of " + text(is.ParentName, 40) + ")"
 }
 
 func notes(b Build, most int) section {

@@ -120,6 +120,88 @@ func needsHuman() Build {
 	return b
 }
 
+const planHash = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// waitingApproval is a build at its plan gate.
+func waitingApproval() Build {
+	b := running()
+	b.State, b.Branch = WaitingApproval, ""
+	b.Stages[2].State = "pending"
+	for i := range b.Issues {
+		is := &b.Issues[i]
+		is.Outcome, is.Merge, is.CostMicros, is.Iterations, is.Detail = Pending, "", 0, 0, ""
+	}
+	b.Issues[0].Files, b.Issues[0].Criteria = []string{"limit/bucket.go", "limit/bucket_test.go"}, []string{"a bucket refills at its rate", "an empty bucket says how long to wait"}
+	b.Issues[1].Files, b.Issues[1].Criteria = []string{"server/routes.go"}, []string{"the 11th request in a second gets 429 | Retry-After"}
+	b.Gate = &Gate{
+		Kind: PlanGate, Hash: planHash, Reason: "build.approval is plan",
+		Estimate: &Estimate{Calls: 23, Micros: 3_150_000, Took: 26 * time.Minute},
+		Since:    time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC), Expires: time.Date(2026, 3, 4, 12, 0, 0, 0, time.FixedZone("CET", 7200)),
+	}
+	b.PRD, b.Architecture = "# Limits\n\n- 10 requests a second", "A `Bucket` per client."
+	return b
+}
+
+// waitingAnswer is a build whose product manager asks something.
+func waitingAnswer() Build {
+	b := waitingApproval()
+	b.State, b.Issues, b.PRD, b.Architecture = WaitingAnswer, nil, "", ""
+	b.Gate.Kind, b.Gate.Hash, b.Gate.Estimate = QuestionGate, "", nil
+	b.Gate.Reason = "the work depends on what only a person can say"
+	b.Gate.Questions = []string{"Is a client an address or an account?", "What is the limit of <b>paying</b> clients?"}
+	return b
+}
+
+// waitingCI is a build that pushed and waits for the checks of the repository.
+func waitingCI() Build {
+	b := withDebt()
+	b.State, b.Gate = WaitingCI, nil
+	return b
+}
+
+// split is a build that goes on with the parts of an issue.
+func split() Build {
+	b := running()
+	b.Issues[1].Outcome, b.Issues[1].Detail = FailedNeedsSplit, "too large for one loop"
+	b.Issues[3].DependsOn = []string{"limit-header", "limit-answer", "config"}
+	b.Issues = append(b.Issues,
+		Issue{Number: 5, Name: "limit-header", Title: "Read the client", ParentName: "middleware", Outcome: InProgress, DependsOn: []string{"token-bucket"}},
+		Issue{Number: 6, Name: "limit-answer", Title: "Answer 429", ParentName: "middleware", Outcome: Pending, DependsOn: []string{"limit-header"}},
+	)
+	return b
+}
+
+// typedAt is the build at a terminal.
+func typedAt(b Build) Build {
+	b.Ticket, b.Requester, b.CommentURL, b.Pull = 0, "", "", nil
+	return b
+}
+
+func TestGoldenOfWhatWaits(t *testing.T) {
+	for name, b := range map[string]Build{"approval": waitingApproval(), "answer": waitingAnswer(), "ci": waitingCI()} {
+		t.Run(name, func(t *testing.T) {
+			golden(t, "comment-waiting-"+name+".md", Comment(b))
+			golden(t, "status-waiting-"+name+".md", Status(b))
+			golden(t, "status-waiting-"+name+"-terminal.md", Status(typedAt(b)))
+		})
+	}
+	golden(t, "plan-terminal.md", PlanPage(typedAt(waitingApproval())))
+	for _, state := range []State{WaitingApproval, Running} { // which it is while the gate is being shut
+		plan, question := waitingApproval(), waitingAnswer()
+		plan.State, question.State = state, state
+		golden(t, "plan.md", PlanPage(plan))
+		golden(t, "question.md", QuestionPage(question))
+	}
+	shown := waitingApproval()
+	shown.State, shown.Gate = Planned, nil
+	golden(t, "plan-no-gate.md", PlanPage(shown))
+}
+
+func TestGoldenOfASplit(t *testing.T) {
+	golden(t, "comment-split.md", Comment(split()))
+	golden(t, "report-split.md", Markdown(split()))
+}
+
 func TestGolden(t *testing.T) {
 	builds := map[string]Build{
 		"queued": queued(), "running": running(), "with-debt": withDebt(), "failed": failed(), "needs-human": needsHuman(),

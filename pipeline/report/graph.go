@@ -39,6 +39,10 @@ func diagram(issues []Issue) string {
 				edges++
 			}
 		}
+		if parent, ok := known[is.ParentName]; ok && is.ParentName != "" { // it took a share of that one's place
+			out.WriteString("  " + node(parent) + " -.-> " + node(is.Number) + "\n")
+			edges++
+		}
 	}
 	out.WriteString("```")
 	if edges > maxEdges || out.Len() > maxDiagram {

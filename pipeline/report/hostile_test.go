@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -64,13 +65,21 @@ func soaked(s string) Build {
 	b.Costs = []Cost{{Role: s, Runtime: s, Model: s}}
 	b.Checks = []Check{{Name: s, Conclusion: s, HeadSHA: s, URL: s}}
 	b.Pull = &Pull{Number: 7, URL: s}
+	b.Issues = append(b.Issues, Issue{Number: 3, Name: s + "3", Title: s, ParentName: s, Outcome: FailedNeedsSplit, Files: []string{s, s}, Criteria: []string{s, s}})
+	b.Gate = &Gate{Kind: GateKind(s), Hash: s, Reason: s, Questions: []string{s, s}, Estimate: &Estimate{Calls: 1}, Since: time.Unix(1, 0), Expires: time.Unix(2, 0)}
 	return b
 }
 
 // pages prints everything that can be printed of a build.
 func pages(b Build, template string) map[string]string {
 	title, summary, text := CheckOutput(b)
+	approval, question, local := b, b, b
+	approval.State, question.State = WaitingApproval, WaitingAnswer
+	local.State, local.Ticket = WaitingApproval, 0
 	return map[string]string{
+		"plan": PlanPage(approval), "plan at a terminal": PlanPage(local), "question": QuestionPage(question),
+		"comment at a gate": Comment(approval), "comment at a question": Comment(question), "status at a gate": Status(approval),
+		"prose":   Prose(b.Cause),
 		"comment": Comment(b), "title": PullTitle(b), "report": Markdown(b),
 		"pull":   strings.Replace(PullBody(b, template), "\n\nCloses #12\n\n", "\n\n", 1), // the one that is meant
 		"status": Status(b), "check title": title, "check summary": summary, "check text": text,
@@ -147,7 +156,7 @@ func check(t interface{ Errorf(string, ...any) }, name, page string) {
 // fits fails where GitHub would refuse a page, or cut it in silence.
 func fits(t interface{ Errorf(string, ...any) }, name, page string) {
 	switch name {
-	case "comment", "pull", "status":
+	case "comment", "pull", "status", "plan", "plan at a terminal", "question", "comment at a gate", "comment at a question", "status at a gate":
 		if n := runes(page); n > 65_536 {
 			t.Errorf("%s has %d characters", name, n)
 		}
@@ -207,7 +216,10 @@ func big(n int, state Outcome) Build {
 	b.Issues, b.Debt = nil, nil
 	long := "<@octocat|`fixes #1`> " + strings.Repeat("a|long<title ", 80)
 	for i := 1; i <= n; i++ {
-		is := Issue{Number: i, Name: "issue-" + strconv.Itoa(i), Title: long, Outcome: state, Detail: long, RiskRationale: long, Iterations: 3, Merge: merge}
+		is := Issue{
+			Number: i, Name: "issue-" + strconv.Itoa(i), Title: long, Outcome: state, Detail: long, RiskRationale: long, Iterations: 3, Merge: merge,
+			Files: slices.Repeat([]string{long}, 20), Criteria: slices.Repeat([]string{long}, 20),
+		}
 		if i > 1 {
 			is.DependsOn = []string{"issue-" + strconv.Itoa(i-1), "issue-" + strconv.Itoa(i/2)}
 		}
@@ -236,6 +248,59 @@ func TestLimits(t *testing.T) {
 				"pull": strings.Replace(PullBody(b, template), "Closes #12", "", 1),
 			} {
 				check(t, page, out)
+			}
+		})
+	}
+}
+
+// A plan of any length keeps what a person needs to answer it.
+func TestPlanPageOfManyIssues(t *testing.T) {
+	b := big(500, Pending)
+	b.State, b.Debt, b.Gate = WaitingApproval, nil, waitingApproval().Gate
+	out := PlanPage(b)
+	check(t, "plan", out)
+	rows := len(regexp.MustCompile(`(?m)^\| \d+ \|`).FindAllString(out, -1))
+	m := regexp.MustCompile(`_(\d+) more issues are not shown here\._`).FindStringSubmatch(out)
+	if m == nil || rows < 300 || m[1] != strconv.Itoa(500-rows) || !strings.Contains(out, "only counted") {
+		t.Errorf("%d rows of 500, and left out: %v", rows, m)
+	}
+	for _, want := range []string{"`/approve 0123456789ab`", "`/revise TEXT`", "`/reject [TEXT]`", "about 23 agent calls", "until 2026-03-04 10:00 UTC"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the page lacks %q:\n%.2000s", want, out)
+		}
+	}
+	b = waitingAnswer()
+	b.Gate.Questions = slices.Repeat([]string{strings.Repeat("why? ", 400)}, 100)
+	out = QuestionPage(b)
+	check(t, "question", out)
+	if !strings.Contains(out, "`/answer TEXT`") || !strings.Contains(out, "more questions are not shown here") {
+		t.Errorf("the question page is cut badly:\n%.1000s", out)
+	}
+}
+
+// Commands are typed where the build's people are, and only where they help.
+func TestChoices(t *testing.T) {
+	for name, c := range map[string]struct {
+		b     Build
+		first string // command
+		waits string
+	}{
+		"a plan on a ticket":       {waitingApproval(), "/approve 0123456789ab", "approval of the plan 0123456789ab, since 2026-03-01 10:00 UTC, until 2026-03-04 10:00 UTC"},
+		"a plan at a terminal":     {typedAt(waitingApproval()), "slipway approve b-4711 0123456789ab", "approval of the plan 0123456789ab, since 2026-03-01 10:00 UTC, until 2026-03-04 10:00 UTC"},
+		"a question on a ticket":   {waitingAnswer(), "/answer TEXT", "an answer to 2 questions, since 2026-03-01 10:00 UTC, until 2026-03-04 10:00 UTC"},
+		"a question at a terminal": {typedAt(waitingAnswer()), "slipway answer b-4711 TEXT", "an answer to 2 questions, since 2026-03-01 10:00 UTC, until 2026-03-04 10:00 UTC"},
+		"CI":                       {waitingCI(), "/cancel", "the checks of what it pushed"},
+		"a gate nobody described":  {Build{ID: "b-1", State: WaitingApproval}, "slipway cancel b-1", "approval of the plan"},
+		"a build at work":          {running(), "", ""},
+		"one that ended":           {needsHuman(), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := ""
+			if all := Choices(c.b); len(all) > 0 {
+				first = all[0].Command
+			}
+			if waits := WaitsFor(c.b); first != c.first || waits != c.waits {
+				t.Errorf("type %q, waits for %q; want %q, %q", first, waits, c.first, c.waits)
 			}
 		})
 	}
@@ -327,6 +392,10 @@ func TestConclusionAndExitCode(t *testing.T) {
 		"failed, success by mistake": {Build{State: Failed, Success: true}, "failure", 1},
 		"a state that nobody knows":  {Build{State: "odd", Success: true}, "failure", 1},
 		"still running":              {Build{State: Running, Success: true}, "", 1},
+		"waits for approval":         {Build{State: WaitingApproval, Success: true}, "", 1},
+		"waits for an answer":        {Build{State: WaitingAnswer}, "", 1},
+		"waits for CI":               {Build{State: WaitingCI, Success: true}, "", 1},
+		"only planned":               {Build{State: Planned, Success: true}, "neutral", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Conclusion(c.b); got != c.conclusion {

@@ -25,7 +25,7 @@ func Status(b Build) string {
 	if left := remaining(b); left > 0 {
 		state += " · about " + lasted(left) + " left"
 	}
-	p := page{{text: state}, {text: badEnd(b)}}
+	p := append(page{{text: state}, {text: badEnd(b)}}, waiting(b)...)
 	if !b.State.Final() {
 		p = append(p, section{text: bar(progress(b))})
 	}
@@ -44,7 +44,7 @@ func Status(b Build) string {
 // would be worth nothing.
 func remaining(b Build) time.Duration {
 	done := progress(b)
-	if b.State.Final() || done < 10 || b.Elapsed <= 0 {
+	if b.State.Final() || b.State.Waiting() || done < 10 || b.Elapsed <= 0 {
 		return 0
 	}
 	return (b.Elapsed / time.Duration(done) * time.Duration(100-done)).Round(time.Minute)

@@ -96,12 +96,12 @@ func issueTable(b Build) section {
 		if why := text(is.RiskRationale, 240); why != "" {
 			path += ": " + why
 		}
-		outcome := strings.TrimSpace(is.Outcome.mark() + " " + is.Outcome.word())
+		outcome := outcomeOf(is, b.Issues)
 		if why := text(is.Detail, 200); why != "" {
 			outcome += ": " + why
 		}
 		rows = append(rows, []string{
-			strconv.Itoa(is.Number), text(nameOf(is), 160), outcome, waitsFor(is, known),
+			strconv.Itoa(is.Number), text(nameOf(is), 160) + partOf(is, known), outcome, waitsFor(is, known),
 			strconv.Itoa(is.Iterations), commitLink(b, is.Merge), path,
 		})
 	}

@@ -110,16 +110,19 @@ func tally(issues []Issue) string {
 // landedOf says how much of the plan is on the branch: "6 issues landed", or
 // "3 of 7 issues landed".
 func landedOf(b Build) string {
-	n := 0
+	n, all := 0, 0
 	for _, is := range b.Issues {
+		if is.Outcome != FailedNeedsSplit { // its sub-issues are counted
+			all++
+		}
 		if is.Outcome.landed() {
 			n++
 		}
 	}
-	if n == len(b.Issues) {
+	if n == all {
 		return count(n, "issue") + " landed"
 	}
-	return strconv.Itoa(n) + " of " + count(len(b.Issues), "issue") + " landed"
+	return strconv.Itoa(n) + " of " + count(all, "issue") + " landed"
 }
 
 // debtCount is the number of debt items, with their severities:
@@ -154,7 +157,7 @@ func headline(b Build) string {
 	if !b.State.Final() && len(b.Issues) == 0 {
 		return state
 	}
-	if b.State == Planned {
+	if b.State == Planned || b.State == WaitingApproval {
 		return state + ": " + count(len(b.Issues), "issue")
 	}
 	out := state + ": " + landedOf(b)

@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -62,6 +63,9 @@ func (q quiet) EnsureComment(_ context.Context, _ forge.Repo, c forge.Comment) (
 	return c, nil
 }
 func (quiet) Unlabel(context.Context, forge.Repo, int, string) error { return nil }
+func (quiet) PullTicket(context.Context, forge.Repo, int) (int, bool, error) {
+	return 0, false, nil
+}
 func (quiet) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {
 	return forge.Pull{}, false, nil
 }
@@ -127,7 +131,11 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 	}
 	h, err := handlers.New(handlers.Options{
 		Jobs: store, GitHub: quiet{ids}, AppID: 1, Slug: "slipway",
-		Status: func(context.Context, queue.Job) (string, error) { return "", nil },
+		Account:  func(context.Context, queue.Job) (report.Build, error) { return report.Build{}, nil },
+		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
+		Decide: func(ctx context.Context, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
+			return decide(ctx)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
