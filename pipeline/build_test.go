@@ -63,7 +63,7 @@ func TestConflictGoesToTheMerger(t *testing.T) {
 	}
 }
 
-func TestConflictThatStaysIsDebtAndIsKept(t *testing.T) {
+func TestDefectUnmergedBranchIsDeletedAndCountedCompleted(t *testing.T) {
 	w := newWorld(t, issue("a", []string{"list"}), issue("b", []string{"list"}))
 	w.write("list", "top\n")
 	w.commit()

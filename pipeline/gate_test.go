@@ -63,7 +63,10 @@ func TestAnApprovalOfWhatMovedIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, issue("a", nil))
 			ticket := forge.Ticket{Number: 7, Title: "The thing", Body: "well"}
-			w.ask = func(r *Request) { withApproval(r); r.Ticket = forge.Ticket{Number: 7, Title: "The thing", Body: "well"} }
+			w.ask = func(r *Request) {
+				withApproval(r)
+				r.Ticket = forge.Ticket{Number: 7, Title: "The thing", Body: "well"}
+			}
 			mirror, err := w.engine.Mirror(t.Context(), worldRepo())
 			if err != nil {
 				t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/agent/agenttest"
 	"github.com/slipway-dev/slipway/pipeline/coding"
+	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
@@ -53,7 +54,7 @@ type world struct {
 	ask     func(r *Request) // changes what is asked for
 	forge   Forge            // in the place of the local one
 
-	review map[string]int // how often each issue was reviewed
+	reviews int // that asked for changes
 }
 
 // check is the repository's test command: green unless a file says otherwise.
@@ -65,7 +66,7 @@ func newWorld(t *testing.T, issues ...graph.Issue) *world {
 	sandboxtest.Need(t, "bwrap")
 	w := &world{
 		t: t, dir: t.TempDir(), issues: issues, code: map[string]func(string) error{},
-		signals: make(chan Signal), review: map[string]int{},
+		signals: make(chan Signal),
 	}
 	w.agents = agenttest.New(w.play)
 	w.git("init", "-q", "-b", "main")
@@ -126,7 +127,7 @@ func (w *world) run() (report.Build, error) {
 	return w.engine.Run(w.t.Context(), Job{
 		Request: request, Forge: on,
 		Before: w.before, Signals: w.signals,
-		Extend:  func(context.Context) error { return nil },
+		Extend: func(context.Context) error { return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, &w.log, w.log.Claim(), o)
 		},
@@ -217,19 +218,64 @@ func (w *world) play(ctx context.Context, c runtime.Call, _ func(runtime.Event))
 	return runtime.Result{}, &runtime.Error{Class: runtime.Refused, Reason: "nobody plays " + c.Role}
 }
 
-// nameOf is the issue that a step belongs to.
-func (w *world) nameOf(key string) string {
-	g, err := graph.New(w.issues)
+// fold is the state of the build as its journal tells it now.
+func (w *world) fold() *Fold {
+	entries, err := w.log.Entries(w.t.Context(), "job", 0)
 	if err != nil {
 		w.t.Error(err)
-		return ""
 	}
-	for _, is := range g.Issues() {
-		if is.Key() == first(key) {
-			return is.Name
-		}
+	f := NewFold()
+	for _, e := range entries {
+		f.Add(e)
+	}
+	if f.err != nil {
+		w.t.Errorf("the journal cannot be read: %v", f.err)
+	}
+	return f
+}
+
+// nameOf is the issue that a step belongs to.
+func (w *world) nameOf(key string) string {
+	key, _ = cutSegment(key)
+	if s := w.fold().byKey[first(key)]; s != nil {
+		return s.issue.Name
 	}
 	return ""
+}
+
+// prompts are those that a role was given for an issue, in order.
+func (w *world) prompts(role, issue string) (texts []string) {
+	for _, c := range w.agents.Calls() {
+		if c.Role == role && (issue == "" || w.nameOf(c.Step) == issue) {
+			texts = append(texts, c.Prompt)
+		}
+	}
+	return texts
+}
+
+// owes wants an item of debt of that type about the issue.
+func (w *world) owes(b report.Build, kind debt.Type, issue, text string) {
+	w.t.Helper()
+	for _, d := range b.Debt {
+		if d.Type == kind && d.IssueName == issue && strings.Contains(d.Justification+d.Criterion, text) {
+			return
+		}
+	}
+	w.t.Errorf("no %s about %s with %q in %+v", kind, issue, text, b.Debt)
+}
+
+// ref is the commit that the mirror holds at a ref, or "".
+func (w *world) ref(name string) string {
+	w.t.Helper()
+	mirror, err := w.engine.Mirror(w.t.Context(), worldRepo())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sha, err := mirror.Ref(w.t.Context(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return sha
 }
 
 func (w *world) outcome(b report.Build, name string) report.Issue {
