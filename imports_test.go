@@ -57,11 +57,13 @@ var rules = map[string]rule{
 	"handlers/command": {[]string{"pipeline/forge", "config"}, "the grammar of commands is pure"},
 
 	"pipeline": {slices.Concat(work, []string{
-		"config", "pipeline/plan", "pipeline/coding", "pipeline/review", "pipeline/results", "pipeline/provenance", "pipeline/sandbox",
+		"config", "pipeline/plan", "pipeline/coding", "pipeline/review", "pipeline/ci", "pipeline/results", "pipeline/provenance", "pipeline/sandbox",
 	}), "a build runs at a terminal too: it must not know webhooks, GitHub or a store"},
 	"pipeline/plan":   {work, worker},
 	"pipeline/coding": {work, worker},
 	"pipeline/review": {work, worker},
+	"pipeline/ci": {[]string{"pipeline/agent", "pipeline/forge", "pipeline/repo", "pipeline/runtime"},
+		"it judges what was observed; who observes, waits and pushes is pipeline"},
 
 	"pipeline/agent":    {[]string{"pipeline/runtime", "pipeline/step", "pipeline/batch"}, "it asks any role; a role lives with the code that needs the answer"},
 	"pipeline/step":     {[]string{"queue"}, "it is the journal, and only that"},

@@ -56,6 +56,15 @@ func (l Local) EnsureCheck(_ context.Context, c forge.Check) (forge.Check, error
 // Checks finds none.
 func (l Local) Checks(context.Context, string) ([]forge.Check, error) { return nil, nil }
 
+// CI finds nothing configured: nobody is told of the branch.
+func (l Local) CI(_ context.Context, sha, _ string) (forge.CI, error) { return forge.CI{SHA: sha}, nil }
+
+// Rerun has nothing to run again.
+func (l Local) Rerun(context.Context, forge.CIRun) error { return forge.ErrNoRerun }
+
+// CILog has nothing to read.
+func (l Local) CILog(context.Context, forge.CIRun) (string, error) { return "", nil }
+
 // Comments finds none.
 func (l Local) Comments(context.Context, int, string) (int, error) { return 0, nil }
 

@@ -79,6 +79,15 @@ type Forge interface {
 	EnsureCheck(ctx context.Context, c forge.Check) (forge.Check, error)
 	// Checks reads back the App's own check runs on a commit.
 	Checks(ctx context.Context, sha string) ([]forge.Check, error)
+	// CI reads what is known of the checks that others run on exactly the commit
+	// sha, and what the rules of the branch base require.
+	CI(ctx context.Context, sha, base string) (forge.CI, error)
+	// Rerun makes sure that a completed run was started again. forge.ErrNoRerun
+	// says that it cannot be.
+	Rerun(ctx context.Context, run forge.CIRun) error
+	// CILog is what there is to read of a run that failed: at most 60 KiB,
+	// untrusted.
+	CILog(ctx context.Context, run forge.CIRun) (string, error)
 	// Comments counts the comments on a ticket that carry the marker.
 	Comments(ctx context.Context, ticket int, marker string) (int, error)
 	// React puts a reaction on a comment or ticket: eyes, rocket, confused.

@@ -50,7 +50,7 @@ func (r *Repository) EnsureCheck(ctx context.Context, want forge.Check) (forge.C
 
 // Checks reads back the App's check runs on a commit, oldest first.
 func (r *Repository) Checks(ctx context.Context, sha string) ([]forge.Check, error) {
-	runs, err := r.runs(ctx, sha, nil)
+	runs, err := r.checkRuns(ctx, sha, r.own(nil))
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func checkable(c forge.Check) error {
 
 // same lists our check runs with the name and external id, oldest first.
 func (r *Repository) same(ctx context.Context, want forge.Check) ([]*github.CheckRun, error) {
-	runs, err := r.runs(ctx, want.HeadSHA, &want.Name)
+	runs, err := r.checkRuns(ctx, want.HeadSHA, r.own(&want.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -94,16 +94,19 @@ func (r *Repository) same(ctx context.Context, want forge.Check) ([]*github.Chec
 	}), nil
 }
 
-func (r *Repository) runs(ctx context.Context, sha string, name *string) ([]*github.CheckRun, error) {
+// own selects all our check runs of a name; nil: of any.
+func (r *Repository) own(name *string) github.ListCheckRunsOptions {
+	return github.ListCheckRunsOptions{CheckName: name, Filter: github.String("all"), AppID: &r.app.o.AppID}
+}
+
+// checkRuns lists check runs of a commit, oldest first.
+func (d desk) checkRuns(ctx context.Context, sha string, opts github.ListCheckRunsOptions) ([]*github.CheckRun, error) {
 	var all []*github.CheckRun
-	err := r.call(ctx, "list the check runs of "+sha, func(ctx context.Context, c *github.Client) error {
+	err := d.call(ctx, "list the check runs of "+sha, func(ctx context.Context, c *github.Client) error {
 		all = nil
-		opts := &github.ListCheckRunsOptions{
-			CheckName: name, Filter: github.String("all"), AppID: &r.app.o.AppID,
-			ListOptions: github.ListOptions{PerPage: 100},
-		}
+		opts.ListOptions = github.ListOptions{PerPage: 100}
 		for {
-			page, resp, err := c.Checks.ListCheckRunsForRef(ctx, r.repo.Owner, r.repo.Name, sha, opts)
+			page, resp, err := c.Checks.ListCheckRunsForRef(ctx, d.repo.Owner, d.repo.Name, sha, &opts)
 			if err != nil {
 				return err
 			}

@@ -20,6 +20,8 @@ type Repository struct {
 	desk
 	ticket int
 	group  *group
+	checks desk // where others' checks are read
+	others *group
 
 	mu  sync.Mutex
 	git []*github.Client // carry the tokens that git was given
@@ -28,7 +30,11 @@ type Repository struct {
 // ForRepo returns the repository. Close it when the build ends or is put aside.
 func (a *App) ForRepo(r forge.Repo, ticket int) *Repository {
 	g := &group{app: a, repo: r, may: buildMay}
-	return &Repository{desk: desk{app: a, repo: r, call: g.do}, ticket: ticket, group: g}
+	others := &group{app: a, repo: r, may: checksMay}
+	return &Repository{
+		desk: desk{app: a, repo: r, call: g.do}, ticket: ticket, group: g,
+		checks: desk{app: a, repo: r, call: others.do}, others: others,
+	}
 }
 
 // Close revokes every token, those that git was given too.
@@ -41,6 +47,7 @@ func (r *Repository) Close(ctx context.Context) {
 		r.app.revoke(ctx, r.repo, client)
 	}
 	r.group.close(ctx)
+	r.others.close(ctx)
 }
 
 // Ticket reads the ticket as it is now.

@@ -27,6 +27,15 @@ var (
 		Checks:       github.String("write"),
 	}
 	gitMay = github.InstallationPermissions{Contents: github.String("write")}
+	// The checks of others have a token of their own, so that an installation
+	// that did not grant it all can still be published to.
+	checksMay = github.InstallationPermissions{
+		Contents: github.String("read"),  // workflow files, what protects the base
+		Checks:   github.String("write"), // check runs, and asking for them again
+		Statuses: github.String("read"),
+		Actions:  github.String("read"), // logs
+	}
+	rerunMay = github.InstallationPermissions{Actions: github.String("write")}
 )
 
 // A group is a series of actions in one repository that share a token.

@@ -18,6 +18,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.serveAdmin(w, r, rest)
 		return
 	}
+	if id, ok := strings.CutPrefix(path, logRoot); ok && r.Method == http.MethodGet {
+		s.serveLog(w, r, id)
+		return
+	}
 	if rest, ok := strings.CutPrefix(path, "/api/v3"); ok {
 		s.serveAPI(w, r, rest)
 		return
@@ -44,6 +48,7 @@ func (s *Server) verbs() map[string]func(context.Context, []byte) ([]byte, error
 		"commit": verb(s.Commit), "pull": verb(s.OpenPull), "merge": verb(s.Merge), "review": verb(s.Review),
 		"press": verb(s.PressButton), "fault": verb(s.AddFault), "clear-faults": verb(s.ClearFaults),
 		"limits": verb(s.SetLimits), "expire-tokens": verb(s.ExpireTokens), "redeliver": verb(s.Redeliver), "ping": verb(s.Ping),
+		"ci": verb(s.ScriptCI), "require": verb(s.Require),
 	}
 }
 

@@ -47,6 +47,8 @@ type call struct {
 	path  map[string]string
 	repo  *repo // where the pattern names one
 	links []string
+
+	location string // of a redirect
 }
 
 // An answer is what a route says.
@@ -172,7 +174,10 @@ func (s *Server) answerAPI(r *http.Request, found *route, params map[string]stri
 	header.Set("Date", s.now().Format(http.TimeFormat))
 
 	c := &call{s: s, st: s.state, ctx: r.Context(), r: r, body: body, path: params}
-	out, err := s.dispatch(c, found, path, fault)
+	out, err := answer{}, s.catchStepsLocked(c.ctx)
+	if err == nil {
+		out, err = s.dispatch(c, found, path, fault)
+	}
 	if err == nil && found.method != http.MethodGet {
 		err = s.commit()
 	}
@@ -189,6 +194,9 @@ func (s *Server) answerAPI(r *http.Request, found *route, params map[string]stri
 	}
 	if len(c.links) > 0 {
 		header.Set("Link", strings.Join(c.links, ", "))
+	}
+	if c.location != "" {
+		header.Set("Location", c.location)
 	}
 	counted := true
 	if r.Method == http.MethodGet && status == http.StatusOK {

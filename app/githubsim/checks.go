@@ -119,24 +119,26 @@ func (h shaper) pullsAt(r *repo, sha string) []pullInCheck {
 func (h shaper) check(r *repo, k *check) checkShape {
 	url := fmt.Sprintf("%s/check-runs/%d", h.api(r), k.ID)
 	page := fmt.Sprintf("%s/runs/%d", h.html(r), k.ID)
-	pulls := h.pullsAt(r, k.HeadSHA)
 	out := checkShape{
 		ID: k.ID, NodeID: node("CheckRun", k.ID), HeadSHA: k.HeadSHA, Name: k.Name, ExternalID: k.ExternalID, URL: url,
 		HTMLURL: page, DetailsURL: orText(k.DetailsURL, page), Status: k.Status, Conclusion: textOrNull(k.Conclusion),
-		StartedAt: k.Started, CompletedAt: k.Completed, App: h.app(h.st.app(k.App)), Pulls: pulls,
+		StartedAt: k.Started, CompletedAt: k.Completed, App: h.app(h.st.app(k.App)), Pulls: h.pullsAt(r, k.HeadSHA),
 		Output: outputShape{
 			Title: textOrNull(k.Title), Summary: textOrNull(k.Summary), Text: textOrNull(k.Text),
 			AnnotationsCount: len(k.Annotations), AnnotationsURL: url + "/annotations",
 		},
 	}
-	s := find(r.Suites, func(s *suite) bool { return s.ID == k.Suite })
+	out.Suite = h.suite(r, find(r.Suites, func(s *suite) bool { return s.ID == k.Suite }))
+	return out
+}
+
+func (h shaper) suite(r *repo, s *suite) suiteInCheck {
 	status, conclusion := suiteOutcome(r, s)
-	out.Suite = suiteInCheck{
-		ID: s.ID, NodeID: node("CheckSuite", s.ID), HeadBranch: h.branchAt(r, k.HeadSHA), HeadSHA: k.HeadSHA, Status: status,
-		Conclusion: conclusion, URL: fmt.Sprintf("%s/check-suites/%d", h.api(r), s.ID), App: out.App, Pulls: pulls,
+	return suiteInCheck{
+		ID: s.ID, NodeID: node("CheckSuite", s.ID), HeadBranch: h.branchAt(r, s.HeadSHA), HeadSHA: s.HeadSHA, Status: status,
+		Conclusion: conclusion, URL: fmt.Sprintf("%s/check-suites/%d", h.api(r), s.ID), App: h.app(h.st.app(s.App)), Pulls: h.pullsAt(r, s.HeadSHA),
 		CreatedAt: s.Created, UpdatedAt: s.Created,
 	}
-	return out
 }
 
 func (h shaper) branchAt(r *repo, sha string) *string {
@@ -153,19 +155,25 @@ func (h shaper) branchAt(r *repo, sha string) *string {
 	return &names[0]
 }
 
-// suiteOutcome is complete when every run is, and as bad as the worst.
+// suiteOutcome is complete when every run is, and as bad as the worst. Of runs
+// with one name the newest counts. A suite without runs waits for its App.
 func suiteOutcome(r *repo, s *suite) (status string, conclusion *string) {
 	worst, order := "success", []string{"success", "neutral", "skipped", "cancelled", "timed_out", "action_required", "failure"}
-	for _, k := range r.Checks {
-		if k.Suite != s.ID {
+	seen := map[string]bool{}
+	for _, k := range slices.Backward(r.Checks) {
+		if k.Suite != s.ID || seen[k.Name] {
 			continue
 		}
+		seen[k.Name] = true
 		if k.Status != "completed" {
 			return "in_progress", nil
 		}
 		if slices.Index(order, k.Conclusion) > slices.Index(order, worst) {
 			worst = k.Conclusion
 		}
+	}
+	if len(seen) == 0 {
+		return "queued", nil
 	}
 	return "completed", &worst
 }
@@ -424,6 +432,20 @@ type simpleCommitShape struct {
 	Committer pushedAuthor `json:"committer"`
 }
 
+func (h shaper) suiteWhole(r *repo, s *suite, at commitInfo) suiteShape {
+	short := h.suite(r, s)
+	runs := 0
+	for _, k := range r.Checks {
+		if k.Suite == s.ID {
+			runs++
+		}
+	}
+	return suiteShape{
+		suiteInCheck: short, After: s.HeadSHA, Repository: h.repo(r), LatestChecks: runs, ChecksURL: short.URL + "/check-runs",
+		HeadCommit: simpleCommitShape{at.sha, at.tree, at.message, at.made, at.author, at.committer},
+	}
+}
+
 func listSuites(c *call) (answer, error) {
 	info, err := c.commitOf(c.path["ref"])
 	if err != nil {
@@ -432,36 +454,12 @@ func listSuites(c *call) (answer, error) {
 	out := []suiteShape{}
 	h := c.shape()
 	for _, s := range c.repo.Suites {
-		runs := slices.DeleteFunc(slices.Clone(c.repo.Checks), func(k *check) bool { return k.Suite != s.ID })
-		if s.HeadSHA != info.sha || len(runs) == 0 {
-			continue
+		if s.HeadSHA == info.sha {
+			out = append(out, h.suiteWhole(c.repo, s, *info))
 		}
-		in := h.check(c.repo, runs[0]).Suite
-		out = append(out, suiteShape{
-			suiteInCheck: in, After: s.HeadSHA, Repository: h.repo(c.repo), LatestChecks: len(runs), ChecksURL: in.URL + "/check-runs",
-			HeadCommit: simpleCommitShape{info.sha, info.tree, info.message, info.made, info.author, info.committer},
-		})
 	}
 	return ok(struct {
 		Total  int          `json:"total_count"`
 		Suites []suiteShape `json:"check_suites"`
 	}{len(out), page(c, out)})
-}
-
-// getStatus answers with no statuses: everything here is a check run.
-func getStatus(c *call) (answer, error) {
-	info, err := c.commitOf(c.path["ref"])
-	if err != nil {
-		return answer{}, err
-	}
-	h := c.shape()
-	return ok(struct {
-		State      string     `json:"state"`
-		Statuses   []struct{} `json:"statuses"`
-		SHA        string     `json:"sha"`
-		Total      int        `json:"total_count"`
-		Repository *repoShape `json:"repository"`
-		CommitURL  string     `json:"commit_url"`
-		URL        string     `json:"url"`
-	}{"pending", []struct{}{}, info.sha, 0, h.repo(c.repo), h.api(c.repo) + "/commits/" + info.sha, h.api(c.repo) + "/commits/" + info.sha + "/status"})
 }

@@ -1,6 +1,7 @@
 package githubsim
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -20,6 +21,7 @@ type event struct {
 	Pull         *pullShape           `json:"pull_request,omitempty"`
 	Review       *reviewShape         `json:"review,omitempty"`
 	Check        *checkShape          `json:"check_run,omitempty"`
+	Suite        *suiteShape          `json:"check_suite,omitempty"`
 	Requested    *requestedShape      `json:"requested_action,omitempty"`
 	Push         *pushShape           `json:"-"`
 	Zen          string               `json:"zen,omitempty"`
@@ -205,6 +207,16 @@ func (s *Server) emitComment(r *repo, t *thread, c *comment, action, by, before 
 func (s *Server) emitCheck(r *repo, c *check, action, by string, requested *requestedShape) {
 	shape := s.shaper().check(r, c)
 	s.emit(r, "check_run", event{Action: action, Check: &shape, Requested: requested}, by)
+}
+
+func (s *Server) emitSuite(ctx context.Context, r *repo, u *suite, action, by string) error {
+	infos, err := s.commits(ctx, r, "--max-count=1", u.HeadSHA)
+	if err != nil {
+		return err
+	}
+	shape := s.shaper().suiteWhole(r, u, infos[0])
+	s.emit(r, "check_suite", event{Action: action, Suite: &shape}, by)
+	return nil
 }
 
 // emitInstalled tells an App of its new installation; it needs no subscription.

@@ -233,6 +233,12 @@ func (s *Server) settle(ctx context.Context, r *repo, by string) error {
 			if err := s.follow(ctx, r, branch, now[name], by); err != nil {
 				return err
 			}
+			if now[name] == "" {
+				continue
+			}
+			if err := s.checkPush(ctx, r, branch, now[name]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -80,17 +80,24 @@ func (s *Server) payload(d *delivery) ([]byte, error) {
 	return raw, nil
 }
 
-// Deliver sends the queued webhooks, one after the other, until ctx ends. Run
-// includes it.
+// Deliver sends the queued webhooks, one after the other, until ctx ends, and
+// wakes the scripts of CI. Run includes it.
 func (s *Server) Deliver(ctx context.Context) {
 	for {
 		for s.deliverNext(ctx) {
 		}
+		due, stop := s.alarm()
 		select {
 		case <-ctx.Done():
+			stop()
 			return
 		case <-s.kick:
+		case <-due:
+			if err := s.catchSteps(ctx); err != nil {
+				s.log.Error("scripted CI", "error", err)
+			}
 		}
+		stop()
 	}
 }
 

@@ -290,8 +290,9 @@ type Press struct {
 	By     string `json:"by"`
 }
 
-// PressButton tells the App of a check run that its button was pressed.
-func (s *Server) PressButton(_ context.Context, press Press) (Done, error) {
+// PressButton tells the App of a check run that its button was pressed. A run
+// of a scripted CI is run again.
+func (s *Server) PressButton(ctx context.Context, press Press) (Done, error) {
 	return Done{}, s.change(func(st *state) error {
 		r, err := st.named(press.Repo)
 		if err != nil {
@@ -304,6 +305,9 @@ func (s *Server) PressButton(_ context.Context, press Press) (Done, error) {
 		st.ensureUser(press.By, "")
 		if press.Action == "" {
 			s.emitCheck(r, k, "rerequested", press.By, nil)
+			if k.Script != 0 {
+				return s.repeat(ctx, r, k)
+			}
 			return nil
 		}
 		for _, a := range k.Actions {

@@ -275,7 +275,8 @@ type branchShape struct {
 }
 
 type protectionShape struct {
-	Enabled bool `json:"enabled"`
+	Enabled  bool           `json:"enabled"`
+	Required *requiredShape `json:"required_status_checks,omitempty"`
 }
 
 func getBranch(c *call) (answer, error) {
@@ -292,6 +293,8 @@ func getBranch(c *call) (answer, error) {
 	out := branchShape{Name: name, Commit: h.commit(c.repo, *info)}
 	out.Links.HTML, out.Links.Self = h.html(c.repo)+"/tree/"+name, h.api(c.repo)+"/branches/"+name
 	out.ProtectionURL = out.Links.Self + "/protection"
+	out.Protection = h.protection(c.repo, name)
+	out.Protected = out.Protection.Enabled
 	return ok(out)
 }
 

@@ -69,7 +69,11 @@ var routes = compile([]route{
 	{method: "POST", pattern: "/repos/{owner}/{repo}/check-runs", as: anInstallation, need: []string{"checks:write"}, do: createCheck},
 	{method: "GET", pattern: "/repos/{owner}/{repo}/check-runs/{check_run_id}", as: anInstallation, need: []string{"checks:read"}, do: getCheck},
 	{method: "PATCH", pattern: "/repos/{owner}/{repo}/check-runs/{check_run_id}", as: anInstallation, need: []string{"checks:write"}, do: updateCheck},
+	{method: "POST", pattern: "/repos/{owner}/{repo}/check-runs/{check_run_id}/rerequest", as: anInstallation, need: []string{"checks:write"}, do: rerequestCheck},
 	{method: "GET", pattern: "/repos/{owner}/{repo}/check-runs/{check_run_id}/annotations", as: anInstallation, need: []string{"checks:read"}, do: listAnnotations},
+	{method: "GET", pattern: "/repos/{owner}/{repo}/rules/branches/{branch}", as: anInstallation, need: []string{"metadata:read"}, do: listRules},
+	{method: "GET", pattern: "/repos/{owner}/{repo}/actions/jobs/{job_id}/logs", as: anInstallation, need: []string{"actions:read"}, do: getJobLog},
+	{method: "POST", pattern: "/repos/{owner}/{repo}/actions/jobs/{job_id}/rerun", as: anInstallation, need: []string{"actions:write"}, do: rerunJob},
 })
 
 // A thread may be a ticket's or a pull request's; either permission opens the

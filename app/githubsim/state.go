@@ -88,7 +88,11 @@ type repo struct {
 	Threads       []*thread         `json:"threads"`
 	Checks        []*check          `json:"checks"`
 	Suites        []*suite          `json:"suites"`
-	Refs          map[string]string `json:"refs"` // what git had when events were last emitted
+	Statuses      []*commitStatus   `json:"statuses"`
+	Required      []Requirement     `json:"required"`
+	Scripts       []*ciScript       `json:"scripts"`
+	Steps         []*ciStep         `json:"steps"` // of the scripts, still to take
+	Refs          map[string]string `json:"refs"`  // what git had when events were last emitted
 }
 
 func (r *repo) full() string { return r.Owner + "/" + r.Name }
@@ -213,6 +217,10 @@ type check struct {
 	Text        string        `json:"text"`
 	Annotations []annotation  `json:"annotations"`
 	Actions     []checkAction `json:"actions"`
+	Script      int64         `json:"script"` // that runs it, or 0
+	Entry       int           `json:"entry"`  // of the script's runs
+	Attempt     int           `json:"attempt"`
+	Log         string        `json:"log"`
 }
 
 // creation is one content-creating request, for the secondary limit.
