@@ -208,3 +208,21 @@ func TestWithinTheDiff(t *testing.T) {
 		})
 	}
 }
+
+// Whatever stands in a diff, what was understood of it is shown once.
+func FuzzCut(f *testing.F) {
+	f.Add("diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@ func f() {\n-a\n+b\n c\n\\ No newline at end of file\n", 1)
+	f.Add("diff --git \"a/\\303\\274\" \"b/\\303\\274\"\nold mode 100644\nnew mode 100755\n", 400)
+	f.Add("diff --git a/x b/x\nBinary files a/x and b/x differ\n", 3)
+	f.Fuzz(func(t *testing.T, text string, lines int) {
+		p := parsePatch(text)
+		lines = max(lines, 1)
+		n := 0
+		for _, chunk := range pack(p.files, lines, chunkBytes) {
+			n += changedLines(parsePatch(chunk).files...)
+		}
+		if want := changedLines(p.files...); n != want {
+			t.Errorf("%d changed lines are shown of %d", n, want)
+		}
+	})
+}

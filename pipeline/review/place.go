@@ -67,15 +67,19 @@ func (r *run) place(ctx context.Context, e *finding.Entry) (quoted bool, err err
 	return quoted, nil
 }
 
-// known is the name that git has for a path as an agent writes it: diffs show
-// names with unusual letters in quotes and escaped.
+// known is the name that git has for a path as an agent writes it: diffs put a/
+// or b/ before names, and show unusual letters in quotes and escaped.
 func (r *run) known(name string) string {
 	if name == "" {
 		return ""
 	}
 	clean := path.Clean(name)
-	if plain, err := strconv.Unquote(`"` + strings.Trim(name, `"`) + `"`); err == nil && len(r.survey.whole.byName[plain]) > 0 {
+	inDiff := func(n string) bool { return len(r.survey.whole.byName[n]) > 0 }
+	if plain, err := strconv.Unquote(`"` + strings.Trim(name, `"`) + `"`); err == nil && inDiff(plain) {
 		return plain
+	}
+	if _, rest, ok := strings.Cut(clean, "/"); ok && !inDiff(clean) && (clean[:2] == "a/" || clean[:2] == "b/") && inDiff(rest) {
+		return rest
 	}
 	return clean
 }
@@ -90,6 +94,9 @@ func (r *run) stands(ctx context.Context, name, quote string) (bool, error) {
 	return ok, nil
 }
 
+// minPart is the length from which a quote may be a part of a line.
+const minPart = 8
+
 // locate finds a quote in lines, whatever their indentation, nearest to the line
 // where it is said to be. Lines count from 1.
 func locate(text []string, quote string, near int) (first, last int, ok bool) {
@@ -100,11 +107,20 @@ func locate(text []string, quote string, near int) (first, last int, ok bool) {
 	if strings.TrimSpace(quote) == "" {
 		return 0, 0, false
 	}
+	first, last, ok = nearest(text, want, near, func(line, quoted string) bool { return line == quoted })
+	if !ok && len(want) == 1 && len(want[0]) >= minPart {
+		first, last, ok = nearest(text, want, near, strings.Contains)
+	}
+	return first, last, ok
+}
+
+// nearest finds lines that fit those wanted, one after the other.
+func nearest(text, want []string, near int, fits func(line, quoted string) bool) (first, last int, ok bool) {
 	distance := func(line int) int { return max(line-near, near-line) }
 	for i := 0; i+len(want) <= len(text); i++ {
 		match := true
 		for k, w := range want {
-			if match = strings.TrimSpace(text[i+k]) == w; !match {
+			if match = fits(strings.TrimSpace(text[i+k]), w); !match {
 				break
 			}
 		}

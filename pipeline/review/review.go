@@ -61,8 +61,9 @@ type Options struct {
 	Ignore         []string      // paths not to be reviewed: patterns of path.Match, for a path, its last part, or a directory above it
 	Severity       finding.Severity
 	MinConfidence  int // per cent
-	// Emit hears the events of both batches, the lenses' first. It may be nil.
-	Emit func(batch.Event)
+	// Emit hears the events of the batches <key>/lenses and <key>/verifiers, the
+	// latter when the former has ended. It may be nil.
+	Emit func(batch string, e batch.Event)
 }
 
 // A Result is what a review found.

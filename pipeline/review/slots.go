@@ -143,7 +143,7 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 	stops := make([]error, len(slots))
 	tasks := make([]batch.Task[Out], len(slots))
 	for i, s := range slots {
-		tasks[i] = batch.Task[Out]{Type: s.kind(), Run: func(slotCtx context.Context, _ *batch.Control) (Out, error) {
+		tasks[i] = batch.Task[Out]{Type: s.kind(), Transcript: s.place(r).Key + "/" + s.role.Name, Run: func(slotCtx context.Context, _ *batch.Control) (Out, error) {
 			out, err := agent.Ask(slotCtx, r.crew, s.place(r), s.role, s.in)
 			_, failed := errors.AsType[*agent.Failure](err)
 			switch {
@@ -159,7 +159,11 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 			return out, err
 		}}
 	}
-	got := batch.Run(open, batch.Options{MaxConcurrency: r.options.MaxConcurrency, Timeout: r.options.Timeout, Emit: r.options.Emit}, tasks)
+	o := batch.Options{MaxConcurrency: r.options.MaxConcurrency, Timeout: r.options.Timeout}
+	if r.options.Emit != nil {
+		o.Emit = func(e batch.Event) { r.options.Emit(key, e) }
+	}
+	got := batch.Run(open, o, tasks)
 	if open.Err() != nil {
 		return nil, round{}, context.Cause(open)
 	}

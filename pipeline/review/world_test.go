@@ -112,9 +112,11 @@ type script struct {
 
 const key = "verify-1/review"
 
-// slotOf is the slot that a call is of.
+// slotOf is the slot that a call is of: its key without the review's and the
+// role's part.
 func slotOf(c runtime.Call) string {
-	slot, _, _ := strings.Cut(strings.TrimPrefix(c.Step, key+"/"), "/"+c.Role)
+	_, slot, _ := strings.Cut(c.Step, "/review/")
+	slot, _, _ = strings.Cut(slot, "/"+c.Role)
 	return slot
 }
 
@@ -124,6 +126,9 @@ func (s *script) play(ctx context.Context, c runtime.Call, _ func(runtime.Event)
 	slot := slotOf(c)
 	if s.before != nil {
 		s.before(ctx, slot)
+	}
+	if ctx.Err() != nil {
+		return runtime.Result{}, context.Cause(ctx)
 	}
 	if err := s.fails[slot]; err != nil {
 		return runtime.Result{}, err
