@@ -1,0 +1,165 @@
+package review
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/slipway-dev/slipway/pipeline/finding"
+)
+
+// A candidate is an entry that waits for a verdict.
+type candidate struct {
+	finding.Entry
+	lenses []string        // that raised it in this review
+	quoted bool            // its quote is in the repository
+	was    finding.Verdict // what came of it in an earlier review; empty when this one raised it
+	gone   bool            // the code that an earlier review quoted is no longer there
+}
+
+// A ledger is all that was claimed, in this review and before.
+type ledger struct {
+	closed []finding.Entry // of an earlier review, and not to be judged again
+	// active are to be judged: first the carried ones, then the new ones by slot
+	// and place.
+	active []*candidate
+}
+
+// entries are all entries, those of the earlier review first.
+func (l *ledger) entries() []finding.Entry {
+	out := slices.Clone(l.closed)
+	for _, c := range l.active {
+		out = append(out, c.Entry)
+	}
+	return out
+}
+
+// gather makes the ledger: what the earlier review left, then what the lenses
+// claim. Claims that are one fault are one candidate.
+func (r *run) gather(ctx context.Context, slots []slot[Subject, Remarks], remarks []Remarks) (*ledger, error) {
+	l := &ledger{}
+	if r.target.Earlier != nil {
+		for _, e := range r.target.Earlier.Findings {
+			if e.State == finding.Fixed || e.Verdict == finding.Rejected {
+				l.closed = append(l.closed, e)
+				continue
+			}
+			c, err := r.carry(ctx, e)
+			if err != nil {
+				return nil, err
+			}
+			l.active = append(l.active, c)
+		}
+	}
+	carried := len(l.active)
+	for i, s := range slots {
+		found, err := r.placed(ctx, s.lens, remarks[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range found {
+			if known := slices.IndexFunc(l.active, func(o *candidate) bool { return same(o.Entry, c.Entry) }); known >= 0 {
+				l.active[known].agree(c)
+			} else {
+				l.active = append(l.active, c)
+			}
+		}
+	}
+	return l, r.name(ctx, l, carried)
+}
+
+// carry takes a finding of the earlier review to where its code is now.
+func (r *run) carry(ctx context.Context, e finding.Entry) (*candidate, error) {
+	c := &candidate{Entry: e, was: e.Verdict}
+	c.State = finding.Open
+	quoted, err := r.place(ctx, &c.Entry)
+	if err != nil {
+		return nil, err
+	}
+	if c.quoted = quoted && c.Side == e.Side; c.quoted {
+		return c, nil
+	}
+	c.gone = e.Side == finding.NewSide && e.Quote != ""
+	c.Side, c.StartLine, c.EndLine = e.Side, e.StartLine, e.EndLine // where it was is all that is known
+	return c, nil
+}
+
+// placed are the remarks of one slot by place.
+func (r *run) placed(ctx context.Context, lens string, said Remarks) ([]*candidate, error) {
+	var found []*candidate
+	for _, m := range said.Findings {
+		c := &candidate{lenses: []string{lens}, Entry: finding.Entry{
+			Finding: m.Finding, Lens: lens, EndLine: m.EndLine, Side: m.Side, Quote: m.Quote,
+			FailureScenario: m.FailureScenario, Agreement: 1, State: finding.New,
+		}}
+		var err error
+		if c.quoted, err = r.place(ctx, &c.Entry); err != nil {
+			return nil, err
+		}
+		found = append(found, c)
+	}
+	slices.SortStableFunc(found, func(a, b *candidate) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.StartLine, b.StartLine), cmp.Compare(a.EndLine, b.EndLine), cmp.Compare(a.Title, b.Title))
+	})
+	return found, nil
+}
+
+// agree takes in another claim of the same fault: the worse severity holds, and
+// a quote that is there replaces one that is not.
+func (c *candidate) agree(other *candidate) {
+	if !slices.Contains(c.lenses, other.Lens) {
+		c.lenses = append(c.lenses, other.Lens)
+		c.Agreement = max(c.Agreement, len(c.lenses))
+	}
+	if !c.Severity.AtLeast(other.Severity) {
+		c.Severity = other.Severity
+	}
+	if other.quoted && !c.quoted {
+		c.quoted, c.Quote, c.Outside = true, other.Quote, other.Outside
+		c.Side, c.StartLine, c.EndLine = other.Side, other.StartLine, other.EndLine
+	}
+}
+
+// alike is the share of words, of the shorter claim, from which on two claims at
+// the same place are one fault.
+const alike = 0.6
+
+// same reports that two entries are one fault: the same file, lines that
+// overlap, and claims that say the same in other words.
+func same(a, b finding.Entry) bool {
+	if a.Path != b.Path || a.Side != b.Side || a.StartLine > max(b.StartLine, b.EndLine) || b.StartLine > max(a.StartLine, a.EndLine) {
+		return false
+	}
+	mine, theirs := finding.Words(a.Title+" "+a.Claim), finding.Words(b.Title+" "+b.Claim)
+	common := 0
+	for _, w := range mine {
+		if _, ok := slices.BinarySearch(theirs, w); ok {
+			common++
+		}
+	}
+	return common > 0 && float64(common) >= alike*float64(min(len(mine), len(theirs)))
+}
+
+// name gives each new candidate its fingerprint. What is raised again after it
+// was rejected or fixed takes the place of its old entry.
+func (r *run) name(ctx context.Context, l *ledger, carried int) error {
+	taken := map[string]bool{}
+	for _, c := range l.active[:carried] {
+		taken[c.ID] = true
+	}
+	for _, c := range l.active[carried:] {
+		text, err := r.lines(ctx, r.commit(c.Side), c.Path)
+		if err != nil {
+			return err
+		}
+		id := finding.Fingerprint(c.Path, symbol(text, c.StartLine), c.Claim)
+		c.ID = id
+		for n := 2; taken[c.ID]; n++ {
+			c.ID = fmt.Sprintf("%s-%d", id, n)
+		}
+		taken[c.ID] = true
+	}
+	l.closed = slices.DeleteFunc(l.closed, func(e finding.Entry) bool { return taken[e.ID] })
+	return nil
+}
