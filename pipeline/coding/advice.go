@@ -44,7 +44,7 @@ type Decision struct {
 
 	// accept_with_debt
 	MissingFunctionality []Shortfall `json:"missing_functionality,omitempty"`
-	DebtSeverity         string      `json:"debt_severity,omitempty"` // of gaps that name none
+	DebtSeverity         string      `json:"debt_severity,omitempty"` // of gaps that name none, and of criteria given up; empty means high
 
 	// escalate_to_replan
 	EscalationReason       string `json:"escalation_reason,omitempty"`

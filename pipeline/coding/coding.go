@@ -1,9 +1,13 @@
-// Package coding is the inner loop: one issue, from its base commit to a commit
-// that the engine's commands and a reviewer agree on.
+// Package coding is the work on one issue, from its base commit to a commit
+// that the engine's commands and a reviewer agree on. It goes in rounds: each
+// is a bounded loop of Coder, commands and judges. After one that ends without
+// approval the Issue Advisor decides: another round, parts in the issue's
+// place, acceptance with debt, or escalation.
 //
 // Promises: nothing is approved whose commands fail; a reviewer that does not
 // answer approves nothing silently; a change whose last verdict is block is
-// never handed on; every compromise leaves as debt.
+// never handed on; a new round has a fresh budget and all the work of those
+// before it; every compromise leaves as debt.
 package coding
 
 import (
@@ -68,7 +72,7 @@ type Result struct {
 	Cause      string            `json:"cause,omitempty"`    // why it is not done
 	Criteria   []graph.Criterion `json:"criteria,omitempty"` // the issue's, when they were relaxed
 	Dropped    []graph.Criterion `json:"dropped,omitempty"`  // criteria that were given up; each is debt too
-	Debt       []debt.Item       `json:"debt,omitempty"`
+	Debt       []debt.Item       `json:"debt,omitempty"`       // of work that may land, and of a split
 	SubIssues  []graph.Issue     `json:"sub_issues,omitempty"` // of failed_needs_split
 	Advice     []Advice          `json:"advice,omitempty"`     // every decision of the Issue Advisor, in order
 	Blocked    bool              `json:"blocked,omitempty"`    // the last verdict was block

@@ -61,7 +61,7 @@ func (w *work) follow(d Decision) (result Result, ended bool) {
 		return w.split(d), true
 	case AcceptWithDebt:
 		if why := w.unacceptable(); why != "" {
-			return w.result(report.FailedEscalated, fmt.Sprintf("it cannot be accepted with debt: %s; %s", why, d.reason())), true
+			return w.result(report.FailedEscalated, fmt.Sprintf("it cannot be accepted with debt: %s; %s", why, d.rationale())), true
 		}
 		w.settle(d)
 		return w.completed(), true
@@ -74,6 +74,9 @@ func (w *work) follow(d Decision) (result Result, ended bool) {
 func (d Decision) reason() string {
 	return cmp.Or(d.EscalationReason, d.Rationale, d.Summary, d.FailureDiagnosis, "the Issue Advisor gave no reason")
 }
+
+// rationale is why the Issue Advisor takes the work as it is.
+func (d Decision) rationale() string { return cmp.Or(d.Rationale, d.reason()) }
 
 // severity rates the debt that a decision makes.
 func (d Decision) severity() debt.Severity { return cmp.Or(debt.Severity(d.DebtSeverity), debt.High) }
@@ -224,7 +227,7 @@ func (w *work) settle(d Decision) {
 	if len(d.MissingFunctionality) == 0 {
 		w.debt.Record(debt.Item{
 			Type: debt.MissingFeature, Severity: d.severity(), IssueName: name,
-			Justification: fmt.Sprintf("accepted unapproved (%s); still open: %s", d.reason(), firstLine(w.feedback)),
+			Justification: fmt.Sprintf("accepted unapproved (%s); still open: %s", d.rationale(), firstLine(w.feedback)),
 			FollowUp:      "look at it before merging",
 		})
 	}
@@ -242,7 +245,7 @@ func (w *work) settle(d Decision) {
 		}
 	}
 	if qa := w.seen.qa; qa != nil && !qa.Passed {
-		w.debt.Record(w.untested(*qa, "it was accepted all the same: "+d.reason()))
+		w.debt.Record(w.untested(*qa, "it was accepted all the same: "+d.rationale()))
 	}
 	w.accept()
 }

@@ -121,6 +121,15 @@ func TestDecisions(t *testing.T) {
 					wantIn(t, criteria, "writes 1 GB in 9 s")
 					wantNotIn(t, criteria, "writes 1 GB in 1 s")
 				}
+				var dirs []string
+				for _, c := range b.agents.Calls() {
+					if c.Role == "qa" {
+						dirs = append(dirs, c.Dir)
+					}
+				}
+				if want := []string{"issue-07-qa-1", "issue-07-qa-2"}; !slices.Equal(dirs, want) {
+					t.Errorf("QA worked in %v, want %v: a new commit needs a new worktree, also in a new round", dirs, want)
+				}
 			},
 		},
 		"relaxed in vain": {
@@ -244,6 +253,35 @@ func TestDecisions(t *testing.T) {
 					t.Errorf("the engine tested %v, want %v", b.site.tested, want)
 				}
 				wantIn(t, b.prompts("issue_advisor")[0], "test passed, after it had failed once")
+			},
+		},
+		"accepted work that was changed after its review": {
+			script: script{"coder": {done, {edit: true, out: Submission{Summary: "Done."}}}, "code_reviewer": {refuse("no")}, "issue_advisor": {advice(accept)}},
+			want: Result{
+				Outcome: report.CompletedWithDebt, Commit: work(4), Iterations: 4, Rounds: 1, Advice: []Advice{noted(accept, 1)},
+				Debt: []debt.Item{
+					{Type: debt.WaivedReview, Severity: debt.High, IssueName: "csv-writer", Justification: "no reviewer read the last commit of this change", FollowUp: "review it before merging"},
+					{Type: debt.MissingFeature, Severity: debt.Medium, IssueName: "csv-writer", Justification: "no BOM"},
+					{Type: debt.UnmetCriterion, Severity: debt.Low, IssueName: "csv-writer", Criterion: fast.Text, Justification: "it takes 2 s", FollowUp: "profile it"},
+				},
+			},
+		},
+		"two criteria and one that replaces them": {
+			criteria: []graph.Criterion{header, fast, {Text: "uses 9 MB", PRDIDs: []string{"ac-4"}}},
+			script:   script{"coder": {done}, "code_reviewer": stuckOnce(approve), "issue_advisor": {advice(onlyRelax)}},
+			want: Result{
+				Outcome: report.CompletedWithDebt, Commit: work(4), Iterations: 4, Rounds: 2,
+				Criteria: []graph.Criterion{header, slower}, Dropped: []graph.Criterion{{Text: "uses 9 MB", PRDIDs: []string{"ac-4"}}}, Advice: []Advice{noted(onlyRelax, 1)},
+				Debt: []debt.Item{
+					{
+						Type: debt.DroppedCriterion, Severity: debt.Low, IssueName: "csv-writer", Criterion: fast.Text,
+						Justification: `relaxed (ac-4) to "writes 1 GB in 9 s": this disk is slow`, FollowUp: "decide whether it is still wanted",
+					},
+					{
+						Type: debt.DroppedCriterion, Severity: debt.Low, IssueName: "csv-writer", Criterion: "uses 9 MB",
+						Justification: "dropped (ac-4): this disk is slow", FollowUp: "decide whether it is still wanted",
+					},
+				},
 			},
 		},
 		"blocked work cannot be accepted": {
@@ -381,77 +419,4 @@ func TestPartsKeepWhatTheySay(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDecisionsThatCannotBeCarriedOutAreRefused(t *testing.T) {
-	impasse := Impasse{CanSplit: true, Issue: graph.Issue{Name: "whole", DependsOn: []string{"record", "record"}, AcceptanceCriteria: []graph.Criterion{header, fast}}}
-	whole := impasse
-	whole.CanSplit = false
-	modified := func(change func(*Decision)) Decision {
-		d := Decision{Action: RetryModified, ModifiedCriteria: []graph.Criterion{header}, ModificationJustification: "so"}
-		change(&d)
-		return d
-	}
-	parts := func(change func([]graph.Issue) []graph.Issue) Decision {
-		return Decision{Action: Split, SubIssues: change(halves())}
-	}
-	for name, c := range map[string]struct {
-		in   Impasse
-		d    Decision
-		want string // in the problems; empty: none
-	}{
-		"no action":           {impasse, Decision{}, `action is "": use retry_modified`},
-		"unknown action":      {impasse, Decision{Action: "give_up"}, `action is "give_up"`},
-		"unknown category":    {impasse, Decision{Action: EscalateToReplan, FailureCategory: "bad luck"}, "failure_category"},
-		"unknown severity":    {impasse, Decision{Action: EscalateToReplan, DebtSeverity: "severe"}, "debt_severity"},
-		"too sure":            {impasse, Decision{Action: EscalateToReplan, Confidence: 80}, "confidence is 80"},
-		"escalation":          {impasse, Decision{Action: EscalateToReplan, Confidence: 0.8, FailureCategory: "scope", DebtSeverity: "low"}, ""},
-		"approach without":    {impasse, Decision{Action: RetryApproach, NewApproach: " "}, "new_approach is empty"},
-		"a gap of no type":    {impasse, Decision{Action: AcceptWithDebt, MissingFunctionality: []Shortfall{{Justification: "x"}}}, ""},
-		"a gap of odd type":   {impasse, Decision{Action: AcceptWithDebt, MissingFunctionality: []Shortfall{{Type: "waived_review"}}}, "missing_functionality[0].type"},
-		"a gap oddly rated":   {impasse, Decision{Action: AcceptWithDebt, MissingFunctionality: []Shortfall{{}, {Severity: "huge"}}}, "missing_functionality[1].severity"},
-		"one passed over":     {impasse, modified(func(*Decision) {}), ""},
-		"everything dropped":  {impasse, modified(func(d *Decision) { d.ModifiedCriteria = nil }), "modified_acceptance_criteria is empty"},
-		"nothing relaxed":     {impasse, modified(func(d *Decision) { d.ModifiedCriteria = []graph.Criterion{header, fast} }), "no criterion is relaxed or dropped"},
-		"one merely added":    {impasse, modified(func(d *Decision) { d.ModifiedCriteria = []graph.Criterion{header, fast, quotes} }), "no criterion is relaxed or dropped"},
-		"no reason":           {impasse, modified(func(d *Decision) { d.ModificationJustification = "" }), "modification_justification is empty"},
-		"an empty criterion":  {impasse, modified(func(d *Decision) { d.ModifiedCriteria = []graph.Criterion{header, {Text: " "}} }), "modified_acceptance_criteria[1].text"},
-		"a criterion twice":   {impasse, modified(func(d *Decision) { d.ModifiedCriteria = []graph.Criterion{header, header} }), "modified_acceptance_criteria[1].text"},
-		"dropping a ghost":    {impasse, modified(func(d *Decision) { d.DroppedCriteria = []string{"is pink"} }), "dropped_criteria[0] is none"},
-		"dropped and kept":    {impasse, modified(func(d *Decision) { d.DroppedCriteria = []string{header.Text} }), "dropped_criteria[0] is in modified"},
-		"a split":             {impasse, parts(func(p []graph.Issue) []graph.Issue { return p }), ""},
-		"a part of a split":   {whole, parts(func(p []graph.Issue) []graph.Issue { return p }), "cannot be split"},
-		"a split in one":      {impasse, parts(func(p []graph.Issue) []graph.Issue { return p[:1] }), "at least two"},
-		"parts of one name":   {impasse, parts(func(p []graph.Issue) []graph.Issue { p[1].Name, p[1].DependsOn = p[0].Name, nil; return p }), `"header" is used twice`},
-		"the issue's name":    {impasse, parts(func(p []graph.Issue) []graph.Issue { p[1].Name = "whole"; return p }), "the name of the issue itself"},
-		"a hostile name":      {impasse, parts(func(p []graph.Issue) []graph.Issue { p[1].Name = "../etc"; return p }), `"../etc"`},
-		"a circle":            {impasse, parts(func(p []graph.Issue) []graph.Issue { p[0].DependsOn = []string{"quotes"}; return p }), "in a circle: header, quotes"},
-		"on the issue itself": {impasse, parts(func(p []graph.Issue) []graph.Issue { p[0].DependsOn = []string{"whole"}; return p }), `depends on "whole"`},
-		"on a stranger":       {impasse, parts(func(p []graph.Issue) []graph.Issue { p[0].DependsOn = []string{"other"}; return p }), `depends on "other"`},
-		"on a dependency":     {impasse, parts(func(p []graph.Issue) []graph.Issue { p[0].DependsOn = []string{"record"}; return p }), ""},
-		"its own numbers":     {impasse, parts(func(p []graph.Issue) []graph.Issue { p[0].Number, p[1].Number = 1, 1; return p }), ""},
-		"no criteria":         {impasse, parts(func(p []graph.Issue) []graph.Issue { p[0].AcceptanceCriteria = nil; return p }), `"header" has no acceptance criterion`},
-		"an empty one":        {impasse, parts(func(p []graph.Issue) []graph.Issue { p[0].AcceptanceCriteria = []graph.Criterion{{}}; return p }), `"header" has no acceptance criterion`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			problems := strings.Join(IssueAdvisor.Check(c.in, c.d), "\n")
-			if c.want == "" && problems != "" || !strings.Contains(problems, c.want) {
-				t.Errorf("problems %q, want %q", problems, c.want)
-			}
-		})
-	}
-}
-
-func TestARefusedSplitIsRepaired(t *testing.T) {
-	b := newBench(script{"coder": {done}, "code_reviewer": stuckOnce(approve), "issue_advisor": {
-		advice(Decision{Action: Split, SubIssues: halves()}), advice(Decision{Action: RetryApproach, NewApproach: "as one"}),
-	}}).advised(1, header)
-	b.task.CanSplit = false
-	if r := b.run(t); r.Outcome != report.Completed || len(r.Advice) != 1 || r.Advice[0].Decision.Action != RetryApproach {
-		t.Errorf("%+v", r)
-	}
-	if steps := b.agents.Steps(); !slices.Contains(steps, "issue-07/round-1/issue_advisor/repair-1") {
-		t.Errorf("steps %v", steps)
-	}
-	wantIn(t, b.prompts("issue_advisor")[0], "This issue cannot be split.")
 }

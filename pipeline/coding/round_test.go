@@ -129,6 +129,11 @@ func TestABlockOutlivesItsReviewer(t *testing.T) {
 			if !slices.ContainsFunc(b.prompts("coder"), func(p string) bool { return strings.Contains(p, "It deletes the data.") }) {
 				t.Error("the coder is not told of the block")
 			}
+			for _, p := range b.prompts("coder") {
+				if strings.Count(p, "the block before it stands") > 1 {
+					t.Errorf("the block is told again and again:\n%s", p)
+				}
+			}
 		})
 	}
 }
@@ -141,72 +146,6 @@ func TestTheSynthesizerMayBlockToo(t *testing.T) {
 	r := b.run(t)
 	if r.Done() || !r.Blocked || !strings.Contains(r.Cause, "the last verdict blocks it: It crashes on nothing.") {
 		t.Errorf("%+v", r)
-	}
-}
-
-func TestRetryAdvisor(t *testing.T) {
-	hopeless := answer{out: RetryAdvice{Diagnosis: "There is no compiler.\nNone at all."}}
-	for name, c := range map[string]struct {
-		script     script
-		iterations int
-		want       Result // Outcome, Iterations, Rounds and Cause
-		asked      int
-		seen       []string // in the Coder's second prompt
-	}{
-		"its advice reaches the coder": {
-			script:     script{"coder": {gone, done}, "retry_advisor": {retry}, "code_reviewer": {approve}},
-			iterations: 5, asked: 1,
-			want: Result{Outcome: report.Completed, Iterations: 2, Rounds: 1},
-			seen: []string{"no usable answer: it crashed", "What went wrong: It waited for a port.", "Go on like this: Run go test ./export only.", "To know: The writer is done."},
-		},
-		"an answer that does not fit is a failed call too": {
-			script:     script{"coder": {{out: []string{"no"}}, {out: []string{"no"}}, {out: []string{"no"}}, done}, "retry_advisor": {retry}, "code_reviewer": {approve}},
-			iterations: 5, asked: 1,
-			want: Result{Outcome: report.Completed, Iterations: 2, Rounds: 1},
-		},
-		"it does not answer": {
-			script:     script{"coder": {gone, done}, "retry_advisor": {gone}, "code_reviewer": {approve}},
-			iterations: 5, asked: 1,
-			want: Result{Outcome: report.Completed, Iterations: 2, Rounds: 1},
-			seen: []string{"no usable answer: it crashed\n</data>"},
-		},
-		"it sees no use: the issue advisor decides": {
-			script:     script{"coder": {gone, done}, "retry_advisor": {hopeless}, "code_reviewer": {approve}, "issue_advisor": {advice(Decision{Action: RetryApproach, NewApproach: "without one"})}},
-			iterations: 5, asked: 1,
-			want: Result{Outcome: report.Completed, Iterations: 2, Rounds: 2},
-			seen: []string{"without one", "There is no compiler."},
-		},
-		"it sees no use, and nobody else is asked": {
-			script:     script{"coder": {gone}, "retry_advisor": {hopeless}, "issue_advisor": {advice(Decision{Action: EscalateToReplan})}},
-			iterations: 5, asked: 1,
-			want: Result{Outcome: report.FailedEscalated, Iterations: 1, Rounds: 1, Cause: "the Issue Advisor gave no reason"},
-		},
-		"no iteration is left": {
-			script:     script{"coder": {gone}, "issue_advisor": {advice(Decision{Action: EscalateToReplan, Summary: "no"})}},
-			iterations: 1, asked: 0,
-			want: Result{Outcome: report.FailedEscalated, Iterations: 1, Rounds: 1, Cause: "no"},
-		},
-		"an empty strategy is repaired": {
-			script:     script{"coder": {gone, done}, "retry_advisor": {{out: RetryAdvice{ShouldRetry: true}}, {out: RetryAdvice{}}, retry}, "code_reviewer": {approve}},
-			iterations: 5, asked: 3,
-			want: Result{Outcome: report.Completed, Iterations: 2, Rounds: 1},
-			seen: []string{"Run go test ./export only."},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(c.script).advised(1)
-			b.task.MaxIterations = c.iterations
-			r := b.run(t)
-			if got := (Result{Outcome: r.Outcome, Iterations: r.Iterations, Rounds: r.Rounds, Cause: r.Cause}); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got %+v, want %+v", got, c.want)
-			}
-			if asked := b.prompts("retry_advisor"); len(asked) != c.asked {
-				t.Errorf("it was asked %d times, want %d", len(asked), c.asked)
-			}
-			for _, want := range c.seen {
-				wantIn(t, b.prompts("coder")[1], want)
-			}
-		})
 	}
 }
 
