@@ -381,14 +381,14 @@ func TestServerSurvivesRandomKills(t *testing.T) {
 	})
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same pauses every time
 	var dead []seen
-	idle := 0 // kills in a row without a new entry
+	idle := 0 // kills in a row without a new call or effect
 	for len(dead) < kills {
 		<-time.After(200*time.Millisecond + time.Duration(random.Int64N(int64(1200*time.Millisecond))))
 		if idle >= 3 {
 			// Five crashes in a row without a step end a build, and rightly.
-			before := len(h.build(t).entries)
+			before := h.build(t).progress()
 			eventually(t, 30*time.Second, func() string {
-				if len(h.build(t).entries) == before {
+				if h.build(t).progress() == before {
 					return "no step is recorded"
 				}
 				return ""
@@ -399,7 +399,7 @@ func TestServerSurvivesRandomKills(t *testing.T) {
 		}
 		h.server.kill()
 		now := h.build(t)
-		if idle++; len(dead) == 0 || len(now.entries) > len(dead[len(dead)-1].entries) {
+		if idle++; len(dead) == 0 || now.progress() > dead[len(dead)-1].progress() {
 			idle = 0
 		}
 		dead = append(dead, now)

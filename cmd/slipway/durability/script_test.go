@@ -19,12 +19,14 @@ import (
 )
 
 // repoFiles are the repository that the builds work in. Its one command is
-// quick, and notes whose evidence it was run for where the test can read it.
+// quick, and notes whose evidence it was run for where the test can read it. A
+// call that a kill interrupts keeps its reserve: it is so small that the budget
+// bears many kills.
 var repoFiles = map[string]string{
 	"README.md":           "# Fleet\n",
 	"list.txt":            "first\nlast\n",
 	"check.sh":            "echo \"${HOME##*/}\" >> \"$GOCACHE/runs\"\nif grep -q '^[<=>]' list.txt; then exit 1; fi\n",
-	".github/slipway.yml": "commands:\n  test: sh check.sh\n",
+	".github/slipway.yml": "commands:\n  test: sh check.sh\nlimits:\n  usd_per_call: 0.01\n",
 }
 
 // goal is what is built.
