@@ -94,8 +94,13 @@ func (c Claim) job(ctx context.Context) (pipeline.Job, error) {
 			}
 		}
 	}()
+	var before []pipeline.Signal
+	for _, s := range c.Task.Before() {
+		before = append(before, pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body})
+	}
 	return pipeline.Job{
-		Request: c.Request, Forge: c.Forge, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining,
+		Request: c.Request, Forge: c.Forge, Before: before, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining,
+		Day: daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
 		},

@@ -32,6 +32,12 @@ func (e *Engine) Approval(ctx context.Context, from Journals, f Forge, req Reque
 	case len(hash) < minHash || !strings.HasPrefix(b.Gate.Hash, hash):
 		return fmt.Sprintf("the plan that waits has the hash %s, not %s", short, hash), nil
 	}
+	return e.stale(ctx, f, req, b.Base, b.BaseSHA)
+}
+
+// stale says what moved since a plan was made: its ticket, or the base that it
+// was made for.
+func (e *Engine) stale(ctx context.Context, f Forge, req Request, base, sha string) (refusal string, err error) {
 	ticket, err := f.Ticket(ctx)
 	if err != nil {
 		return "", fmt.Errorf("read the ticket again: %w", err)
@@ -47,12 +53,12 @@ func (e *Engine) Approval(ctx context.Context, from Journals, f Forge, req Reque
 	if err != nil {
 		return "", fmt.Errorf("get a credential for git: %w", err)
 	}
-	head, err := mirror.RemoteHead(ctx, repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}, b.Base)
+	head, err := mirror.RemoteHead(ctx, repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}, base)
 	if err != nil {
-		return "", fmt.Errorf("look where %s is now: %w", b.Base, err)
+		return "", fmt.Errorf("look where %s is now: %w", base, err)
 	}
-	if head != b.BaseSHA {
-		return fmt.Sprintf("%s moved since the plan was made, from %.10s to %.10s: revise the plan, or cancel the build and start another", b.Base, b.BaseSHA, head), nil
+	if head != sha {
+		return fmt.Sprintf("%s moved since the plan was made, from %.10s to %.10s: cancel the build and start another", base, sha, head), nil
 	}
 	return "", nil
 }

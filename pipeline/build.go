@@ -1,7 +1,7 @@
 // Package pipeline is what a build is: from a goal to a verified branch with an
 // honest account. Engine.Run walks the phases
 //
-//	plan ∥ init → execute → verify → finalize → publish
+//	plan ∥ init → [gates] → execute → verify ⇄ fix → finalize → publish
 //
 // over a journal. Run it again on the same journal, after a crash at any
 // instant, and it arrives at the same result without repeating a recorded call
@@ -60,8 +60,10 @@ type Job struct {
 	Request  Request
 	Forge    Forge
 	Open     func(ctx context.Context, o step.Options) (*step.Journal, error)
+	Before   []Signal // what was said before this claim
 	Signals  <-chan Signal
 	Extend   func(ctx context.Context) error // renews the claim, right before an effect
+	Day      agent.Day                       // what all builds of the installation share; nil: no bound
 	Draining <-chan struct{}                 // closed: finish running calls, start none
 }
 
@@ -90,16 +92,25 @@ type build struct {
 var errStopped = errors.New("the build was stopped")
 
 // Run takes the build to its end and returns its account. An error means that
-// the build has not ended: the claim was lost, the process drains, or something
-// failed that may work later. Run again goes on where this one was.
+// the build has not ended: it waits (a *Waiting), the claim was lost, the process
+// drains, or something failed that may work later. Run again goes on where this
+// one was.
 func (e *Engine) Run(ctx context.Context, job Job) (report.Build, error) {
 	b, track, err := e.open(ctx, job)
 	if err != nil {
 		return report.Build{}, err
 	}
+	for _, s := range job.Before {
+		if err := b.hear(ctx, s); err != nil {
+			return report.Build{}, err
+		}
+	}
 	if b.fold.isDone() {
 		b.tidy(ctx) // the claim that ended it may have died before it did
 		return b.fold.Report(time.Now()), nil
+	}
+	if shut := b.shut(); shut != nil {
+		return report.Build{}, shut
 	}
 	following, stopFollowing := context.WithCancel(ctx)
 	var follower sync.WaitGroup
@@ -121,33 +132,29 @@ func (e *Engine) Run(ctx context.Context, job Job) (report.Build, error) {
 	return final, nil
 }
 
+// shut is the gate at which the build still waits, or nothing.
+func (b *build) shut() error {
+	gate := b.fold.waiting()
+	hash, _ := b.fold.unchecked()
+	if gate == nil || hash != "" || time.Now().After(gate.Expires) {
+		return nil
+	}
+	return &Waiting{State: b.fold.stateNow(), Until: gate.Expires}
+}
+
 // Plan goes no further than the plan. Where none can be made the build ends as
-// it does in Run, and its account is in a final state.
+// it does in Run, and its account is in another final state than planned.
 func (e *Engine) Plan(ctx context.Context, job Job) (plan.Result, report.Build, error) {
-	b, _, err := e.open(ctx, job)
-	if err != nil {
-		return plan.Result{}, report.Build{}, err
-	}
-	defer b.tidy(ctx)
-	defer b.leave(ctx)
-	if err = b.prepare(ctx); err == nil {
-		err = b.plan(ctx)
-	}
-	if cause := stopCause(err); cause != nil {
-		if _, err := step.Choose(ctx, b.journal, keyStop, *cause); err != nil {
-			return plan.Result{}, report.Build{}, err
-		}
-		account, err := b.publish(ctx)
+	job.Request.PlanOnly = true
+	account, err := e.Run(ctx, job)
+	if err != nil || account.State != report.Planned {
 		return plan.Result{}, account, err
 	}
+	b, _, err := e.open(ctx, job)
 	if err != nil {
-		return plan.Result{}, report.Build{}, err
+		return plan.Result{}, account, err
 	}
-	made := b.fold.result()
-	_, err = step.Effect(ctx, b.journal, keyDone, func(context.Context) (ended, error) {
-		return ended{State: report.Planned, Success: true, Summary: "Planned, as asked; nothing was built."}, nil
-	})
-	return made, b.fold.Report(time.Now()), err
+	return b.fold.result(), account, nil
 }
 
 // open reads the journal and says in it what the build is about.
@@ -201,23 +208,30 @@ func (e *Engine) Mirror(ctx context.Context, r forge.Repo) (*repo.Mirror, error)
 // work is everything before publish. What ends a build early is recorded as
 // its stop, and is no error here.
 func (b *build) work(ctx context.Context) error {
+	for {
+		err := b.workOnce(ctx)
+		waiting, ok := errors.AsType[*Waiting](err)
+		if !ok {
+			return err
+		}
+		// Somebody may have answered after the gate was looked at.
+		if b.shut() != nil {
+			return waiting
+		}
+	}
+}
+
+func (b *build) workOnce(ctx context.Context) error {
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var listener sync.WaitGroup
-	halt := func(s stopped) {
-		if _, err := step.Choose(ctx, b.journal, keyStop, s); err != nil {
-			b.log.ErrorContext(ctx, "the stop could not be recorded", "error", err)
-			return
-		}
-		stop(errStopped)
-	}
-	listener.Go(func() { b.listen(working, halt) })
+	listener.Go(func() { b.listen(working, stop) })
 	defer listener.Wait()
 	defer stop(nil)
 
-	err := b.phases(working, halt)
+	err := b.phases(working, stop)
 	if cause := stopCause(err); cause != nil {
-		_, err = step.Choose(ctx, b.journal, keyStop, *cause)
+		err = b.halt(ctx, *cause)
 	}
 	if errors.Is(err, errStopped) {
 		err = nil
@@ -226,6 +240,14 @@ func (b *build) work(ctx context.Context) error {
 		err = b.wrapUp(ctx)
 	}
 	return err
+}
+
+// halt records that the build is stopped.
+func (b *build) halt(ctx context.Context, s stopped) error {
+	if _, err := step.Choose(ctx, b.journal, b.fold.key(keyStop), s); err != nil {
+		return fmt.Errorf("record that the build is stopped: %w", err)
+	}
+	return errStopped
 }
 
 // stopCause says how an error ends the build for good, or nil when it does not.
@@ -243,69 +265,100 @@ func stopCause(err error) *stopped {
 		return &stopped{State: report.NeedsHuman, Cause: bad.Error()}
 	}
 	if errors.Is(err, agent.ErrFatal) || errors.Is(err, agent.ErrBudget) {
-		return &stopped{State: report.NeedsHuman, Cause: err.Error()}
+		return &stopped{State: report.NeedsHuman, Cause: err.Error(), Budget: errors.Is(err, agent.ErrBudget)}
 	}
 	return nil
 }
 
-// phases runs plan ∥ init and execute.
-func (b *build) phases(ctx context.Context, halt func(stopped)) error {
+// phases runs plan ∥ init, the gates, and the rounds of execute and verify.
+func (b *build) phases(ctx context.Context, stop context.CancelCauseFunc) error {
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
-	if s := b.fold.stopping(); s != nil && s.State != report.Failed {
+	if !b.fold.stopping().mayFinish() {
 		return errStopped
 	}
 	limit := b.conf.Limits.BuildTimeout
-	deadline := time.AfterFunc(time.Until(b.fold.began().Add(limit)), func() {
-		halt(stopped{State: report.TimedOut, Cause: fmt.Sprintf("the build ran into its limit of %s", limit)})
+	deadline := time.AfterFunc(time.Until(b.fold.working().Add(limit)), func() {
+		stop(b.halt(context.WithoutCancel(ctx), stopped{State: report.TimedOut, Cause: fmt.Sprintf("the build ran into its limit of %s", limit)}))
 	})
 	defer deadline.Stop()
 	var planErr, initErr error
 	var both sync.WaitGroup
-	both.Go(func() { planErr = b.plan(ctx) })
+	both.Go(func() { planErr = b.gated(ctx) })
 	both.Go(func() { initErr = b.initialise(ctx) })
 	both.Wait()
-	if err := errors.Join(planErr, initErr); err != nil {
-		return err
+	if initErr != nil { // the plan is kept
+		return errors.Join(initErr, planErr)
 	}
-	c := &conductor{given: b.Request.Given != nil, crew: b.crew, fold: b.fold, site: b.site, conf: b.conf, log: b.log}
-	return c.run(ctx)
+	if planErr != nil || b.Request.PlanOnly {
+		return planErr
+	}
+	return b.rounds(ctx)
 }
 
-// listen turns a cancel signal into a stop.
-func (b *build) listen(ctx context.Context, halt func(stopped)) {
+// listen records what people say to the running build.
+func (b *build) listen(ctx context.Context, stop context.CancelCauseFunc) {
 	signals := b.Signals
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case s, open := <-signals:
-			switch {
-			case !open:
+			if !open {
 				signals = nil
-			case s.Kind == CancelSignal:
-				var c Said
-				if err := json.Unmarshal(s.Body, &c); err != nil {
-					b.log.WarnContext(ctx, "a cancel signal has an unreadable body", "signal", s.ID, "error", err)
-				}
-				cause := "cancelled"
-				if c.By.Login != "" {
-					cause = "cancelled by " + c.By.Login
-				}
-				halt(stopped{State: report.Canceled, Cause: cause})
+				continue
+			}
+			if err := b.hear(ctx, s); err != nil {
+				stop(err) // what is not recorded is said again to the next claim
 				return
-			default:
-				b.log.WarnContext(ctx, "a signal of unknown kind is ignored", "signal", s.ID, "kind", s.Kind)
+			}
+			if s := b.fold.stopping(); !s.mayFinish() {
+				stop(errStopped)
+				return
 			}
 		}
 	}
 }
 
+// hear records a signal once. A resume of an ended build begins its next
+// segment.
+func (b *build) hear(ctx context.Context, s Signal) error {
+	if b.fold.hasHeard(s.ID) {
+		return nil
+	}
+	h := heard{Kind: s.Kind}
+	if err := json.Unmarshal(s.Body, &h.Said); err != nil {
+		b.log.WarnContext(ctx, "a signal has an unreadable body", "signal", s.ID, "kind", s.Kind, "error", err)
+	}
+	var err error
+	if s.Kind == ResumeSignal && b.fold.isDone() {
+		_, err = step.Choose(ctx, b.journal, b.fold.nextSegment(keyResume), resumed{Signal: s.ID, By: h.Said.By})
+	} else {
+		_, err = step.Choose(ctx, b.journal, b.fold.key(keySignal(s.ID)), h)
+	}
+	if err != nil {
+		return fmt.Errorf("record the signal %s: %w", s.ID, err)
+	}
+	return nil
+}
+
 // plan runs the planning chain and keeps its artefacts.
 func (b *build) plan(ctx context.Context) error {
 	r := b.Request
-	goal := plan.Goal{Title: r.title(), Body: r.Ticket.Body, Text: r.Text}
+	goal := plan.Goal{
+		Title: r.title(), Body: r.Ticket.Body, Text: r.Text, Answers: b.fold.answered(), Revisions: b.fold.revisions(),
+	}
+	if most := b.conf.Pipeline.MaxPlanRevisions; len(goal.Revisions) > most {
+		goal.Revisions = goal.Revisions[:most]
+	}
+	key := keyPlan
+	if n := len(goal.Revisions); n > 0 {
+		key = keySettled(keyRevision(n))
+	}
+	if b.fold.hasPlanAt(key) {
+		return nil
+	}
 	if r.Ticket.Number == 0 {
 		goal.Body = r.Goal
 	}
@@ -315,14 +368,14 @@ func (b *build) plan(ctx context.Context) error {
 		made, err = plan.Given(*r.Given)
 	} else {
 		made, err = plan.Make(ctx, b.crew, goal, plan.Options{
-			MaxReviewIterations: b.conf.Pipeline.MaxReviewIterations,
-			Work:                b.site.Open("plan", b.fold.pinned().BaseSHA),
+			Key: b.fold.key("plan"), MaxReviewIterations: b.conf.Pipeline.MaxReviewIterations,
+			Work: b.site.Open("plan", b.fold.pinned().BaseSHA), Fast: r.Fast, MaxTasks: b.conf.Pipeline.MaxTasks,
 		})
 	}
 	if err != nil {
 		return err
 	}
-	_, err = step.Effect(ctx, b.journal, keyPlan, func(context.Context) (plan.Result, error) {
+	_, err = step.Effect(ctx, b.journal, b.fold.key(key), func(context.Context) (plan.Result, error) {
 		return made, b.keepPlan(made)
 	})
 	return err

@@ -2,49 +2,79 @@ package pipeline
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
-	"runtime/debug"
 	"strings"
 
 	"github.com/sourcegraph/conc/panics"
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/agent"
-	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/graph"
-	"github.com/slipway-dev/slipway/pipeline/plan"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
-// conductor runs the issue graph: it decides what starts and what lands, one
-// decision at a time, each recorded before it is acted on. What it knows is the
-// fold; its only own state is which goroutines it has started.
+// conductor runs the issue graph: it decides what starts, what lands, what is
+// split and when failures are dealt with, one decision at a time, each recorded
+// before it is acted on. What it knows is the fold; its only own state is which
+// goroutines it has started.
 type conductor struct {
-	given bool // the plan was: its descriptions are the specs
-	crew  *agent.Crew
-	fold  *Fold
-	site  *site
-	conf  config.Repo
-	log   *slog.Logger
+	fold    *Fold
+	journal *step.Journal
+	conf    config.Repo
+	hands   hands
+	log     *slog.Logger
+}
+
+// hands do what the conductor decides on. Each call ends with the entry of the
+// journal that says what came of it. An error is one that stops the build.
+type hands interface {
+	code(ctx context.Context, is graph.Issue) error // ends with kept
+	land(ctx context.Context) error                 // the open landing; ends with advanced
+	replan(ctx context.Context) error               // the open replan; ends with replanned
 }
 
 // work is what the fold says can be done now.
 type work struct {
-	resume []graph.Issue // started earlier, not ended
-	open   string        // key of a landing that was chosen and has not ended
-	ready  []string      // approved, not landed, by number
-	start  []graph.Issue // the frontier, most urgent first
-	head   string        // the integration branch
-	next   int           // number of the next landing
+	stopped bool
+	resume  []graph.Issue // started earlier, not ended
+	open    string        // key of a landing that was chosen and has not ended
+	ready   []string      // approved, not landed, by number
+	split   []graph.Issue // to be split
+	failed  []string      // failures that nothing was decided about
+	replan  string        // key of a replan that was chosen and has not ended
+	start   []graph.Issue // the frontier, most urgent first
+	head    string        // the integration branch
+	next    int           // number of the next landing
+	replans int           // choices made
+	asked   int           // of those, how often the Replanner was
+	splits  int
 }
 
-// finished says which lane or landing ended.
+// finished says which lane, landing or replan ended.
 type finished struct {
 	key   string
 	err   error
 	panic *panics.Recovered
+}
+
+// running are the goroutines at work, by the key of what they do.
+type running struct {
+	keys   map[string]bool
+	broke  map[string]bool // lanes that ended because the budget did
+	ended  chan finished
+	launch func(key string, fn func(context.Context) error)
+}
+
+// lanes counts the issues at work.
+func (r *running) lanes() (n int) {
+	for key := range r.keys {
+		if strings.HasPrefix(key, "issue-") {
+			n++
+		}
+	}
+	return n
 }
 
 // run returns when nothing can run any more. The end of ctx stops the lanes;
@@ -52,130 +82,125 @@ type finished struct {
 func (c *conductor) run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	running, ended := map[string]bool{}, make(chan finished)
-	launch := func(key string, fn func(context.Context) error) {
-		if !running[key] {
-			running[key] = true
+	now := &running{keys: map[string]bool{}, broke: map[string]bool{}, ended: make(chan finished)}
+	now.launch = func(key string, fn func(context.Context) error) {
+		if !now.keys[key] && !now.broke[key] {
+			now.keys[key] = true
 			go func() {
 				one := finished{key: key}
 				one.panic = panics.Try(func() { one.err = fn(ctx) })
-				ended <- one
+				now.ended <- one
 			}()
 		}
 	}
 	var failed error
 	for {
 		if failed == nil {
-			if failed = c.decide(ctx, running, launch); failed != nil {
+			if failed = c.decide(ctx, now); failed != nil {
 				stop(failed)
 			}
 		}
-		if len(running) == 0 {
+		if len(now.keys) == 0 {
 			return failed
 		}
-		one := <-ended
-		delete(running, one.key)
-		if one.panic != nil && failed == nil {
+		one := <-now.ended
+		delete(now.keys, one.key)
+		switch {
+		case failed != nil:
+		case one.panic != nil:
 			failed = one.panic.AsError() // the job's boundary reports it; the others end first
 			stop(failed)
-		}
-		if one.err != nil && failed == nil {
+		case errors.Is(one.err, agent.ErrBudget):
+			// What is paid for goes on to its end.
+			now.broke[one.key] = true
+			failed = c.halt(ctx, stopped{State: report.NeedsHuman, Cause: one.err.Error(), Budget: true})
+		case one.err != nil:
 			failed = one.err
 			stop(failed)
 		}
 	}
 }
 
-// decide starts everything that can start: first what was chosen before a
-// crash, then by new choices.
-func (c *conductor) decide(ctx context.Context, running map[string]bool, launch func(string, func(context.Context) error)) error {
-	if cause := c.fold.hopeless(c.conf.Pipeline.FailureAbortRatio); cause != "" {
-		if _, err := step.Choose(ctx, c.crew.Journal, keyStop, stopped{State: report.Failed, Cause: cause}); err != nil {
+// halt records that nothing starts any more.
+func (c *conductor) halt(ctx context.Context, s stopped) error {
+	_, err := step.Choose(ctx, c.journal, c.fold.key(keyStop), s)
+	return err
+}
+
+// decide does everything that can be done now: what was chosen before a crash
+// first, then the gates in their order, then what may start.
+func (c *conductor) decide(ctx context.Context, now *running) error {
+	if cause := c.fold.hopeless(c.conf.Pipeline.FailureAbortRatio); cause != "" && c.fold.stopping() == nil {
+		if err := c.halt(ctx, stopped{State: report.Failed, Cause: cause}); err != nil {
 			return err
 		}
 	}
 	w := c.fold.work()
 	for _, is := range w.resume {
-		launch(is.Key(), func(ctx context.Context) error { return c.lane(ctx, is) })
+		now.launch(is.Key(), func(ctx context.Context) error { return c.hands.code(ctx, is) })
 	}
-	if w.open == "" && len(w.ready) > 0 {
-		w.open = keyLand(w.next)
-		if _, err := step.Choose(ctx, c.crew.Journal, w.open, landing{Issues: w.ready, Base: w.head}); err != nil {
-			return err
-		}
+	if w.replan != "" {
+		now.launch(w.replan, c.hands.replan)
 	}
-	if w.open != "" {
-		launch(w.open, c.land)
+	if err := c.land(ctx, &w, now); err != nil {
+		return err
+	}
+	if len(w.split) > 0 && !w.stopped {
+		return c.split(ctx, w.split, now)
+	}
+	if len(w.failed) > 0 && w.open == "" && len(w.ready) == 0 && w.replan == "" && !w.stopped {
+		return c.replan(ctx, w, now)
+	}
+	if w.replan != "" {
+		return nil // nothing pending starts while it may be changed
 	}
 	for _, is := range w.start {
-		lanes := 0
-		for key := range running {
-			if strings.HasPrefix(key, "issue-") {
-				lanes++
-			}
-		}
-		if lanes >= c.conf.Limits.MaxParallelIssues {
+		if now.lanes() >= c.conf.Limits.MaxParallelIssues {
 			break
 		}
-		if _, err := step.Choose(ctx, c.crew.Journal, keyStart(is.Key()), started{Base: w.head}); err != nil {
+		if _, err := step.Choose(ctx, c.journal, c.fold.key(keyStart(is.Key())), started{Base: w.head}); err != nil {
 			return err
 		}
-		launch(is.Key(), func(ctx context.Context) error { return c.lane(ctx, is) })
+		now.launch(is.Key(), func(ctx context.Context) error { return c.hands.code(ctx, is) })
 	}
 	return nil
 }
 
-// lane takes one issue from its base to its last commit. Only what stops the
-// whole build is an error; a panic fails the issue.
-func (c *conductor) lane(ctx context.Context, is graph.Issue) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			c.log.ErrorContext(ctx, "panic in an issue's lane", "issue", is.Name, "panic", r, "stack", string(debug.Stack()))
-			err = c.keep(ctx, is, coding.Result{Outcome: report.FailedUnrecoverable, Commit: c.fold.base(is.Name), Cause: fmt.Sprintf("internal error: %v", r)})
+// land chooses a landing of everything that is ready. With barriers between
+// levels it waits until nothing is in flight and nothing could be.
+func (c *conductor) land(ctx context.Context, w *work, now *running) error {
+	barred := c.conf.Pipeline.Barrier == "level" && (now.lanes() > 0 || len(w.start) > 0 && w.replan == "")
+	if w.open == "" && len(w.ready) > 0 && !barred {
+		w.open = keyLand(w.next)
+		if _, err := step.Choose(ctx, c.journal, c.fold.key(w.open), landing{Issues: w.ready, Base: w.head}); err != nil {
+			return err
 		}
-	}()
-	defer c.site.settle(ctx, is.Key())
-	base := c.fold.base(is.Name)
-	here := c.site.of(is)
-	spec, err := c.spec(ctx, here, is)
-	if err != nil {
-		return err
 	}
-	result, err := coding.Run(ctx, c.crew, here, coding.Task{
-		Key: is.Key(), Issue: is, Spec: spec, Base: base, MaxIterations: c.conf.Pipeline.MaxCodingIterations,
-		Background: func() coding.Background { return coding.Background{Notes: c.fold.notes(is.Name)} },
-	})
-	if err != nil {
-		return err
+	if w.open != "" {
+		now.launch(w.open, c.hands.land)
 	}
-	return c.keep(ctx, is, result)
+	return nil
 }
 
-// spec is what the Coder is told of the issue beside its plan.
-func (c *conductor) spec(ctx context.Context, here *issueSite, is graph.Issue) (string, error) {
-	if c.given {
-		return "", nil
+// split puts sub-issues in the place of those whose work is to be cut smaller.
+func (c *conductor) split(ctx context.Context, parents []graph.Issue, now *running) error {
+	for _, is := range parents {
+		choice := split{Refused: c.fold.unsplittable(is.Name, c.conf.Pipeline.MaxSplits)}
+		if _, err := step.Choose(ctx, c.journal, c.fold.key(keySplit(is.Key())), choice); err != nil {
+			return err
+		}
 	}
-	draft := plan.Draft{
-		Issue: is, PRD: c.fold.result().PRD, Architecture: c.fold.result().Architecture, Neighbours: c.fold.neighbours(is.Name),
-	}
-	at := agent.Place{Key: is.Key(), Work: here.Open(is.Key()+"-spec", c.fold.base(is.Name))}
-	out, err := agent.Ask(ctx, c.crew, at, plan.IssueWriter, draft)
-	return out.Spec, err
+	return c.decide(ctx, now)
 }
 
-// keep records how the loop ended and holds its last commit by a ref, landed
-// or not.
-func (c *conductor) keep(ctx context.Context, is graph.Issue, r coding.Result) error {
-	_, err := step.Effect(ctx, c.crew.Journal, keyKept(is.Key()), func(ctx context.Context) (kept, error) {
-		k := kept{Name: is.Name, Result: r}
-		if r.Changed {
-			k.Ref = c.site.ref(is.Slug())
-			if err := c.site.hold(ctx, k.Ref, r.Commit); err != nil {
-				return k, err
-			}
-		}
-		return k, nil
-	})
-	return err
+// replan chooses to deal with the failures: the Replanner is asked, or where it
+// may not be the rule is that the rest goes on.
+func (c *conductor) replan(ctx context.Context, w work, now *running) error {
+	key := keyReplan(w.replans + 1)
+	asked := c.conf.Pipeline.EnableReplanning && w.asked < c.conf.Pipeline.MaxReplans
+	if _, err := step.Choose(ctx, c.journal, c.fold.key(key), replanning{Failed: w.failed, Asked: asked}); err != nil {
+		return err
+	}
+	now.launch(key, c.hands.replan)
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -36,9 +37,13 @@ type Watch struct {
 func NewWatch() *Watch { return &Watch{Fold: NewFold()} }
 
 // Add takes the next entry and returns what it tells: the entry itself, and
-// every phase, issue, debt item and gate that is different because of it.
+// every phase, issue, debt item and gate that is different because of it. A
+// reserve tells nothing: the call that it is for does.
 func (w *Watch) Add(e step.Entry) []Event {
 	w.Fold.Add(e)
+	if strings.HasPrefix(e.Key, agent.ReserveKey) {
+		return nil
+	}
 	now := w.Fold.Report(e.At)
 	out := []Event{w.entry(e, now.ID)}
 	event := func(kind, key, state, detail string) {

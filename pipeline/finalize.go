@@ -24,7 +24,7 @@ var artefacts = []string{
 // finalize removes build artefacts that agents committed. It never blocks: a
 // clean-up on which the commands fail is thrown away and noted.
 func (b *build) finalize(ctx context.Context) error {
-	_, err := step.Effect(ctx, b.journal, keyFinalize, func(ctx context.Context) (finalized, error) {
+	_, err := step.Effect(ctx, b.journal, b.fold.key(keyFinalize), func(ctx context.Context) (finalized, error) {
 		head := b.fold.integrated()
 		out := finalized{Head: head}
 		patterns, files, err := b.strays(ctx, head)

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
@@ -24,57 +24,98 @@ type Fold struct {
 	mu sync.Mutex
 
 	begun    begun
+	segment  int                  // 1, and one more for each resume of an ended build
 	from, to time.Time            // first and last entry
+	since    time.Time            // first entry of the segment
 	ends     map[string]time.Time // when a stage ended
 	pin      *pinned
 	init     *initialised
-	plan     *plan.Result
-	prd      string // of the plan, as Markdown
-	design   string // likewise the architecture
-	graph    *graph.Graph
-	order    []*issueState          // by number
-	issues   map[string]*issueState // by name
-	byKey    map[string]*issueState // by issue-NN
-	head     string                 // the integration branch
-	landings int                    // choices made
-	open     string                 // key of the landing that was chosen and has not ended
-	landing  landing                // what it is about
-	landAt   time.Time              // when it was chosen
-	stop     *stopped
-	verified *verified
-	final    *finalized
-	pushed   *pushed
-	pull     *pulled
-	checks   *checked
-	comments *commented
-	end      *ended
-	costs    map[report.Cost]int64 // by role, runtime and model
-	calls    map[report.Cost]int
-	cost     int64
-	err      error // the first entry that could not be read
+
+	heard     map[string]bool // ids of the signals that were recorded
+	steering  []string
+	answers   []plan.Answer
+	revise    []string     // what people wanted changed in the plan, oldest first
+	gate      *report.Gate // where the build waits
+	gates     int          // that were opened
+	approval  string       // a hash that was approved and is not checked yet
+	approvals int          // that were checked
+	approved  string       // the hash of the plan that may be built
+
+	letGo time.Time // when a gate was opened last: waiting for a person costs no time
+
+	plan        *plan.Result
+	planKey     string
+	planText    json.RawMessage // of the state document
+	prd         string          // of the plan, as Markdown
+	design      string          // likewise the architecture
+	graph       *graph.Graph
+	order       []*issueState          // by number
+	issues      map[string]*issueState // by name, also those that left the graph
+	byKey       map[string]*issueState // by issue-NN
+	memory      coding.Memory
+	head        string     // the integration branch
+	landings    int        // choices made
+	open        string     // key of the landing that was chosen and has not ended
+	landing     landing    // what it is about
+	landAt      time.Time  // when it was chosen
+	came        []advanced // what came of each
+	replans     int        // choices made, in this segment
+	asked       int        // of those, how often the Replanner was
+	replan      string     // key of the one that was chosen and has not ended
+	failures    []string   // what it is about
+	replanAsked bool       // whether the Replanner is
+	history     []replanned
+	splits      int
+	scope       []debt.Item // what decisions dropped
+	fixes       []fixes     // one for each round of fixes, in this segment
+
+	stop      *stopped
+	verified  *verified
+	judged    int // the round of verification that is settled
+	final     *finalized
+	pushed    *pushed
+	pull      *pulled
+	checked   *checked
+	comments  *commented
+	end       *ended
+	published string   // the branch that an earlier segment wrote
+	wrote     []string // commits that the build put, or may have put, on its branch
+	adopted   int      // how often other people's commits were taken in, in this segment
+
+	costs     map[report.Cost]int64 // by role, runtime and model
+	calls     map[report.Cost]int
+	cost      int64
+	spentTime time.Duration // of agent calls
+	err       error         // the first entry that could not be read
 }
 
 // issueState is one issue as far as the journal tells.
 type issueState struct {
-	issue      graph.Issue
+	issue      graph.Issue // as edits left it
 	startedAt  time.Time
 	base       string
 	kept       *kept
 	merge      string // the commit that landed it
 	mergeDebt  []debt.Item
-	rejected   string // why it did not land
-	skipped    string // why it will not run
+	rejected   string       // why it did not land, or was not split
+	split      bool         // sub-issues took its place
+	dealt      bool         // a failure about which a replan decided
+	skipped    string       // why it will not run
+	waived     []string     // dependencies that it runs without
+	told       []graph.Note // what replans tell it, beside what lies upstream
 	iterations int
 	cost       int64
 	ended      time.Time
+	document   json.RawMessage // its part of the state document; nil when it changed
 }
 
 // NewFold is the state of a build that has not begun.
 func NewFold() *Fold {
 	return &Fold{
-		ends:   map[string]time.Time{},
+		segment: 1, ends: map[string]time.Time{}, heard: map[string]bool{},
 		issues: map[string]*issueState{}, byKey: map[string]*issueState{},
-		costs: map[report.Cost]int64{}, calls: map[report.Cost]int{},
+		memory: coding.Memory{Interfaces: map[string]coding.Interface{}},
+		costs:  map[report.Cost]int64{}, calls: map[report.Cost]int{},
 	}
 }
 
@@ -83,9 +124,13 @@ func (f *Fold) Add(e step.Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.from.IsZero() {
-		f.from = e.At
+		f.from, f.since = e.At, e.At
 	}
 	f.to = e.At
+	segment := 0
+	if e.Key, segment = cutSegment(e.Key); segment > f.segment {
+		f.reopen(segment, e.At)
+	}
 	f.charge(e)
 	f.clock(e)
 	if err := f.apply(e); err != nil {
@@ -93,32 +138,73 @@ func (f *Fold) Add(e step.Entry) {
 	}
 }
 
+// reopen begins the next segment: what ended badly is to be tried again, what
+// landed stays, and so does what people and the Replanner decided.
+func (f *Fold) reopen(segment int, at time.Time) {
+	f.segment, f.since, f.ends = segment, at, map[string]time.Time{}
+	if f.pushed != nil {
+		f.published = f.pushed.Branch
+	}
+	f.judged, f.adopted = 0, 0
+	f.stop, f.verified, f.final, f.pushed, f.pull, f.checked, f.comments, f.end = nil, nil, nil, nil, nil, nil, nil, nil
+	f.open, f.replan, f.replans, f.asked, f.fixes = "", "", 0, 0, nil
+	f.gate, f.approval = nil, ""
+	if f.plan != nil {
+		f.ends["plan"] = at
+	}
+	if f.init != nil {
+		f.ends["init"] = at
+	}
+	for _, s := range f.order {
+		again := s.kept != nil || !s.startedAt.IsZero() || s.skipped != ""
+		if _, in := f.graphIssue(s.issue.Name); in && s.merge == "" && again {
+			*s = issueState{issue: s.issue, told: s.told, cost: s.cost, waived: s.waived}
+		}
+	}
+}
+
+func (f *Fold) graphIssue(name string) (graph.Issue, bool) {
+	if f.graph == nil {
+		return graph.Issue{}, false
+	}
+	return f.graph.Issue(name)
+}
+
 // clock notes when stages end.
 func (f *Fold) clock(e step.Entry) {
 	switch e.Key {
-	case keyPlan:
-		f.ends["plan"] = e.At
 	case keyInit:
 		f.ends["init"] = e.At
-	case keyJudged:
-		f.ends["verify"] = e.At
 	case keyFinalize:
 		f.ends["finalize"] = e.At
 	case keyComment:
 		f.ends["publish"] = e.At
 	}
-	if first(e.Key) == keyVerify && f.ends["execute"].IsZero() {
-		f.ends["execute"] = e.At.Add(-e.Duration)
+	if isPlan(e.Key) {
+		f.ends["plan"] = e.At
 	}
+	if strings.HasPrefix(e.Key, "verify-") {
+		if f.ends["execute"].IsZero() {
+			f.ends["execute"] = e.At.Add(-e.Duration)
+		}
+		if e.Key == keySettled(first(e.Key)) {
+			f.ends["verify"] = e.At
+		}
+	}
+}
+
+// isPlan reports whether the key is of a plan that is kept, a revised one too.
+func isPlan(key string) bool {
+	return key == keyPlan || strings.HasPrefix(key, "plan/revision-") && strings.HasSuffix(key, "/kept")
 }
 
 // charge counts agent calls: they are the entries that a runtime answered.
 func (f *Fold) charge(e step.Entry) {
 	if is := f.byKey[first(e.Key)]; is != nil {
 		is.cost += e.CostMicros
-		var iteration int
-		if _, err := fmt.Sscanf(e.Key, first(e.Key)+"/round-1/iter-%d/", &iteration); err == nil {
-			is.iterations = max(is.iterations, iteration)
+		var round, iteration int
+		if n, _ := fmt.Sscanf(e.Key, first(e.Key)+"/round-%d/iter-%d/coder", &round, &iteration); n == 2 && roleOf(e.Key) == coding.Coder.Name && !strings.Contains(e.Key, "/repair-") {
+			is.iterations++
 		}
 	}
 	if e.Runtime == "" {
@@ -128,10 +214,14 @@ func (f *Fold) charge(e step.Entry) {
 	f.costs[line] += e.CostMicros
 	f.calls[line]++
 	f.cost += e.CostMicros
+	f.spentTime += e.Duration
 }
 
 func (f *Fold) apply(e step.Entry) error {
 	issue := f.byKey[first(e.Key)]
+	if issue != nil {
+		issue.document = nil
+	}
 	switch {
 	case e.Key == keyBegin:
 		return json.Unmarshal(e.Outcome, &f.begun)
@@ -143,8 +233,17 @@ func (f *Fold) apply(e step.Entry) error {
 		}
 		f.head = f.pin.BaseSHA
 		return nil
-	case e.Key == keyPlan:
+	case isPlan(e.Key):
 		return f.planned(e)
+	case e.Key == keyResume:
+		var r resumed
+		err := json.Unmarshal(e.Outcome, &r)
+		f.heard[r.Signal] = true
+		return err
+	case strings.HasPrefix(e.Key, "signal/"):
+		return f.hear(e)
+	case strings.HasPrefix(e.Key, "gate/"):
+		return f.wait(e)
 	case strings.HasPrefix(e.Key, "start/"):
 		return f.start(e)
 	case issue != nil && e.Key == keyKept(first(e.Key)):
@@ -152,10 +251,10 @@ func (f *Fold) apply(e step.Entry) error {
 		if err := json.Unmarshal(e.Outcome, &issue.kept); err != nil {
 			return err
 		}
-		if !issue.kept.Result.Done() {
-			f.skipBelow(issue.issue.Name)
-		}
+		f.learn(issue)
 		return nil
+	case strings.HasPrefix(e.Key, "split/"):
+		return f.divide(e)
 	case strings.HasPrefix(e.Key, "land/") && strings.Count(e.Key, "/") == 1:
 		f.landings++
 		f.open, f.landAt = e.Key, e.At
@@ -163,9 +262,31 @@ func (f *Fold) apply(e step.Entry) error {
 		return json.Unmarshal(e.Outcome, &f.landing)
 	case f.open != "" && e.Key == keyAdvanced(f.open):
 		return f.advance(e)
+	case strings.HasPrefix(e.Key, "replan-") && !strings.Contains(e.Key, "/"):
+		var r replanning
+		if err := json.Unmarshal(e.Outcome, &r); err != nil {
+			return err
+		}
+		f.replans++
+		if r.Asked {
+			f.asked++
+		}
+		f.replan, f.failures, f.replanAsked = e.Key, r.Failed, r.Asked
+		return nil
+	case f.replan != "" && e.Key == keySettled(f.replan):
+		return f.decide(e)
+	case strings.HasPrefix(e.Key, "fix-"):
+		return f.mend(e)
 	case e.Key == keyStop:
+		if f.stop != nil { // a person's cancel came first
+			return nil
+		}
 		return json.Unmarshal(e.Outcome, &f.stop)
-	case e.Key == keyJudged:
+	case strings.HasPrefix(e.Key, "verify-") && e.Key == keySettled(first(e.Key)):
+		f.verified = nil
+		if _, err := fmt.Sscanf(e.Key, "verify-%d/", &f.judged); err != nil {
+			return err
+		}
 		return json.Unmarshal(e.Outcome, &f.verified)
 	case e.Key == keyFinalize:
 		if err := json.Unmarshal(e.Outcome, &f.final); err != nil {
@@ -174,11 +295,26 @@ func (f *Fold) apply(e step.Entry) error {
 		f.head = f.final.Head
 		return nil
 	case e.Key == keyPush:
-		return json.Unmarshal(e.Outcome, &f.pushed)
+		if err := json.Unmarshal(e.Outcome, &f.pushed); err != nil {
+			return err
+		}
+		f.wrote, f.head = append(f.wrote, f.pushed.Head), f.pushed.Head
+		return nil
+	case strings.HasPrefix(e.Key, "publish/adopt-"):
+		var a adopted
+		if err := json.Unmarshal(e.Outcome, &a); err != nil {
+			return err
+		}
+		f.adopted++
+		f.wrote, f.head = append(f.wrote, f.head), a.Head
+		if len(a.Conflicts) == 0 {
+			f.verified = nil
+		}
+		return nil
 	case e.Key == keyPull:
 		return json.Unmarshal(e.Outcome, &f.pull)
 	case e.Key == keyCheck:
-		return json.Unmarshal(e.Outcome, &f.checks)
+		return json.Unmarshal(e.Outcome, &f.checked)
 	case e.Key == keyComment:
 		return json.Unmarshal(e.Outcome, &f.comments)
 	case e.Key == keyDone:
@@ -187,7 +323,89 @@ func (f *Fold) apply(e step.Entry) error {
 	return nil
 }
 
+// hear takes what a person said. What does not fit where the build stands is
+// recorded and changes nothing.
+func (f *Fold) hear(e step.Entry) error {
+	var h heard
+	if err := json.Unmarshal(e.Outcome, &h); err != nil {
+		return err
+	}
+	f.heard[strings.TrimPrefix(e.Key, "signal/")] = true
+	who := h.Said.By.Login
+	if f.end != nil || f.stop != nil {
+		return nil
+	}
+	atPlan := f.gate != nil && f.gate.Kind == report.PlanGate
+	switch h.Kind {
+	case CancelSignal:
+		f.stop = &stopped{State: report.Canceled, Cause: by("cancelled", who)}
+		f.gate = nil
+	case RejectSignal:
+		if atPlan {
+			f.stop = &stopped{State: report.Canceled, Cause: because(by("the plan was rejected", who), h.Said.Text)}
+			f.gate = nil
+		}
+	case ApproveSignal:
+		if atPlan && len(h.Said.Hash) >= minHash && strings.HasPrefix(f.gate.Hash, strings.ToLower(h.Said.Hash)) {
+			f.approval = f.gate.Hash
+		}
+	case ReviseSignal:
+		if atPlan {
+			f.revise = append(f.revise, h.Said.Text)
+			f.gate, f.approval, f.letGo = nil, "", e.At
+		}
+	case AnswerSignal:
+		if f.gate != nil && f.gate.Kind == report.QuestionGate {
+			f.answers = append(f.answers, plan.Answer{Questions: f.gate.Questions, Text: h.Said.Text})
+			f.gate, f.letGo = nil, e.At
+		}
+	case SteerSignal:
+		f.steering = append(f.steering, h.Said.Text)
+	}
+	return nil
+}
+
+func by(what, who string) string {
+	if who == "" {
+		return what
+	}
+	return what + " by " + who
+}
+
+func because(what, why string) string {
+	if why = strings.TrimSpace(why); why == "" {
+		return what
+	}
+	return what + ": " + why
+}
+
+// wait opens a gate, or takes what the check of an approval said.
+func (f *Fold) wait(e step.Entry) error {
+	if strings.Contains(strings.TrimPrefix(e.Key, "gate/"), "/approved") {
+		var a approved
+		if err := json.Unmarshal(e.Outcome, &a); err != nil {
+			return err
+		}
+		f.approvals++
+		if f.gate != nil && a.Refused != "" {
+			f.gate.Reason = "The approval was refused: " + a.Refused
+		} else if f.gate != nil {
+			f.approved, f.gate, f.letGo = f.approval, nil, e.At
+		}
+		f.approval = ""
+		return nil
+	}
+	var o opened
+	if err := json.Unmarshal(e.Outcome, &o); err != nil {
+		return err
+	}
+	f.gates++
+	f.gate = &o.Gate
+	return nil
+}
+
 func (f *Fold) planned(e step.Entry) error {
+	f.plan, f.planText, f.planKey = nil, nil, e.Key
 	if err := json.Unmarshal(e.Outcome, &f.plan); err != nil {
 		return err
 	}
@@ -195,13 +413,26 @@ func (f *Fold) planned(e step.Entry) error {
 	if err != nil {
 		return err
 	}
-	f.graph, f.prd, f.design = g, f.plan.PRD.Markdown(), f.plan.Architecture.Markdown()
-	for _, is := range g.Issues() {
-		s := &issueState{issue: is}
-		f.order = append(f.order, s)
-		f.issues[is.Name], f.byKey[is.Key()] = s, s
-	}
+	f.prd, f.design = f.plan.PRD.Markdown(), f.plan.Architecture.Markdown()
+	f.order, f.issues, f.byKey = nil, map[string]*issueState{}, map[string]*issueState{}
+	f.regraph(g)
 	return nil
+}
+
+// regraph makes g the graph: issues that it brings are new ones, those that
+// changed are taken over.
+func (f *Fold) regraph(g *graph.Graph) {
+	f.graph = g
+	for _, is := range g.Issues() {
+		s := f.issues[is.Name]
+		if s == nil {
+			s = &issueState{}
+			f.order = append(f.order, s)
+			f.issues[is.Name], f.byKey[is.Key()] = s, s
+		}
+		s.issue, s.document = is, nil
+	}
+	slices.SortFunc(f.order, func(a, b *issueState) int { return a.issue.Number - b.issue.Number })
 }
 
 func (f *Fold) start(e step.Entry) error {
@@ -213,9 +444,44 @@ func (f *Fold) start(e step.Entry) error {
 	if err := json.Unmarshal(e.Outcome, &r); err != nil {
 		return err
 	}
-	s.base, s.startedAt = r.Base, e.At
+	s.base, s.startedAt, s.document = r.Base, e.At, nil
 	return nil
 }
+
+// divide puts sub-issues in the place of an issue, or makes it a failure.
+func (f *Fold) divide(e step.Entry) error {
+	s := f.byKey[strings.TrimPrefix(e.Key, "split/")]
+	var r split
+	if err := json.Unmarshal(e.Outcome, &r); err != nil {
+		return err
+	}
+	if s == nil || s.kept == nil {
+		return errors.New("it splits an issue that has not ended")
+	}
+	s.document = nil
+	if r.Refused != "" {
+		s.rejected = r.Refused
+		return nil
+	}
+	g, err := f.graph.Split(s.issue.Name, s.kept.Result.SubIssues, f.used)
+	if err != nil {
+		return err
+	}
+	s.split = true
+	f.splits++
+	f.scope = append(f.scope, s.kept.Result.Debt...)
+	f.regraph(g)
+	for _, sub := range s.kept.Result.SubIssues {
+		f.issues[sub.Name].told = append(slices.Clone(s.told), graph.Note{
+			FromIssue: s.issue.Name, Kind: graph.FailureNote, Expected: s.issue.Title,
+			Delivered: "it was split: " + s.kept.Result.Cause, Ref: s.kept.Ref,
+		})
+	}
+	return nil
+}
+
+// used reports whether an issue, also one that left the graph, has the name.
+func (f *Fold) used(name string) bool { return f.issues[name] != nil }
 
 func (f *Fold) advance(e step.Entry) error {
 	var r advanced
@@ -223,23 +489,152 @@ func (f *Fold) advance(e step.Entry) error {
 		return err
 	}
 	f.open, f.head = "", r.Head
+	f.came = append(f.came, r)
 	for _, l := range r.Landed {
-		f.issues[l.Name].merge, f.issues[l.Name].mergeDebt = l.Merge, l.Debt
+		s := f.issues[l.Name]
+		s.merge, s.mergeDebt, s.document = l.Merge, l.Debt, nil
+		f.remember(s)
 	}
 	for _, x := range r.Rejected {
-		f.issues[x.Name].rejected = x.Cause
-		f.skipBelow(x.Name)
+		s := f.issues[x.Name]
+		s.rejected, s.document = x.Cause, nil
+		f.fail(s, x.Cause)
+	}
+	f.health(r)
+	return nil
+}
+
+// decide takes the decision about failures.
+func (f *Fold) decide(e step.Entry) error {
+	var r replanned
+	if err := json.Unmarshal(e.Outcome, &r); err != nil {
+		return err
+	}
+	f.replan, f.failures = "", nil
+	f.history = append(f.history, r)
+	for _, name := range r.Failed {
+		f.issues[name].dealt, f.issues[name].document = true, nil
+	}
+	d := r.Decision
+	if d.Action == Abort {
+		f.stop = &stopped{State: report.Failed, Cause: because("the Replanner gave the build up", d.Rationale)}
+		return nil
+	}
+	if d.Action != Continue {
+		if err := f.edit(r); err != nil {
+			return err
+		}
+	}
+	for _, w := range d.Waived {
+		s := f.issues[w.IssueName]
+		s.waived, s.document = append(s.waived, w.DependsOn), nil
+	}
+	f.skipDependents()
+	return nil
+}
+
+// edit applies what a replan changes, and records what it gives up.
+func (f *Fold) edit(r replanned) error {
+	d := r.Decision
+	before := map[string]graph.Issue{}
+	for _, is := range f.graph.Issues() {
+		before[is.Name] = is
+	}
+	g, err := f.graph.Apply(d.edit(), f.state())
+	if err != nil {
+		return err
+	}
+	f.regraph(g)
+	for _, name := range d.SkippedIssueNames {
+		f.issues[name].skipped = because("skipped by the Replanner", d.Rationale)
+	}
+	for _, name := range d.RemovedIssueNames {
+		f.issues[name].skipped = because("removed by the Replanner", d.Rationale)
+	}
+	var notes []graph.Note
+	for _, name := range r.Failed {
+		notes = append(notes, f.failureNote(f.issues[name]))
+	}
+	for _, is := range slices.Concat(d.NewIssues, d.UpdatedIssues) {
+		f.issues[is.Name].told = append(f.issues[is.Name].told, notes...)
+	}
+	for _, u := range d.UpdatedIssues {
+		f.scope = append(f.scope, dropped(before[u.Name], f.issues[u.Name].issue, d.Rationale)...)
 	}
 	return nil
 }
 
-// skipBelow marks everything that needs a failed issue: it cannot be built on
-// work that is not there.
-func (f *Fold) skipBelow(name string) {
-	for _, d := range f.graph.Downstream(name) {
-		if s := f.issues[d]; s.startedAt.IsZero() && s.skipped == "" {
-			s.skipped = fmt.Sprintf("it depends on %s, which did not land", name)
+// dropped is the debt of criteria that an update left out.
+func dropped(before, after graph.Issue, why string) (items []debt.Item) {
+	for _, c := range before.AcceptanceCriteria {
+		if !slices.ContainsFunc(after.AcceptanceCriteria, func(o graph.Criterion) bool { return o.Text == c.Text }) {
+			items = append(items, debt.Item{
+				Type: debt.DroppedCriterion, Severity: debt.High, IssueName: before.Name, Criterion: c.Text,
+				Justification: because("the Replanner changed the criteria", why),
+			})
 		}
+	}
+	return items
+}
+
+// skipDependents marks what can never start: its dependency failed, that was
+// dealt with, and nobody waived it.
+func (f *Fold) skipDependents() {
+	for changed := true; changed; {
+		changed = false
+		for _, s := range f.order {
+			if is, in := f.graph.Issue(s.issue.Name); in && s.outcome() == report.Pending {
+				for _, name := range is.DependsOn {
+					if d := f.issues[name]; d.gone() && !slices.Contains(s.waived, name) {
+						s.skipped, s.document = fmt.Sprintf("it depends on %s, which did not land: %s", name, d.why()), nil
+						changed = true
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// mend takes the issues that a round of fixes adds.
+func (f *Fold) mend(e step.Entry) error {
+	var x fixes
+	if err := json.Unmarshal(e.Outcome, &x); err != nil {
+		return err
+	}
+	f.fixes = append(f.fixes, x)
+	f.scope = append(f.scope, x.Debt...)
+	if len(x.Issues) == 0 {
+		if f.verified != nil {
+			f.verified.Final = true
+		}
+		return nil
+	}
+	delete(f.ends, "execute")
+	delete(f.ends, "verify")
+	g, err := f.graph.Apply(graph.Edit{Add: x.Issues}, f.state())
+	if err != nil {
+		return err
+	}
+	f.regraph(g)
+	return nil
+}
+
+// state is what an edit of the graph is checked against.
+func (f *Fold) state() graph.State {
+	return graph.State{
+		Used: f.used,
+		Of: func(name string) graph.Standing {
+			switch f.issues[name].outcome() {
+			case report.Pending:
+				return graph.Pending
+			case report.InProgress, report.Landing:
+				return graph.Busy
+			case report.Completed, report.CompletedWithDebt:
+				return graph.Landed
+			}
+			return graph.Dead
+		},
 	}
 }
 
@@ -252,225 +647,34 @@ func (s *issueState) outcome() report.Outcome {
 		return report.Completed
 	case s.rejected != "":
 		return report.FailedEscalated
-	case s.kept != nil && !s.kept.Result.Done():
-		return report.FailedUnrecoverable
+	case s.kept != nil && s.kept.Result.Done():
+		return report.Landing
+	case s.kept != nil:
+		return s.kept.Result.Outcome
 	case s.skipped != "":
 		return report.Skipped
-	case s.kept != nil:
-		return report.Landing
 	case !s.startedAt.IsZero():
 		return report.InProgress
 	}
 	return report.Pending
 }
 
-// ledger is every compromise so far. Once the execution has stopped, what
-// never ran or never ended is part of it.
-func (f *Fold) ledger() *debt.Ledger {
-	var l debt.Ledger
-	if f.plan == nil {
-		return &l
-	}
-	l.Record(f.plan.Debt...)
-	for _, s := range f.order {
-		is := &s.issue
-		switch s.outcome() {
-		case report.Completed, report.CompletedWithDebt:
-			l.Record(s.kept.Result.Debt...)
-			l.Record(s.mergeDebt...)
-		case report.FailedUnrecoverable:
-			item := debt.Item{Type: debt.FailedWork, Severity: debt.High, IssueName: is.Name, Justification: s.kept.Result.Cause}
-			if s.kept.Ref != "" {
-				item.FollowUp = "its last commit is kept at " + s.kept.Ref
-			}
-			l.Record(item)
-		case report.FailedEscalated:
-			l.Record(debt.Item{
-				Type: debt.UnmergedWork, Severity: debt.High, IssueName: is.Name,
-				Justification: s.rejected, FollowUp: "its work is kept at " + s.kept.Ref,
-			})
-		case report.Skipped:
-			l.Record(debt.Item{Type: debt.SkippedWork, Severity: debt.High, IssueName: is.Name, Justification: s.skipped})
-		case report.Pending, report.InProgress, report.Landing:
-			if f.stop != nil {
-				l.Record(debt.Item{
-					Type: debt.SkippedWork, Severity: debt.High, IssueName: is.Name, Justification: "the build stopped before it landed: " + f.stop.Cause,
-				})
-			}
-		}
-	}
-	if f.verified != nil {
-		l.Record(f.verified.Debt...)
-	}
-	return &l
+// failed reports whether the issue ended without its work, for good.
+func (s *issueState) failed() bool {
+	o := s.outcome()
+	return o == report.FailedEscalated || o == report.FailedUnrecoverable
 }
 
-// Report is the account of the build as of the newest entry. now is the time
-// for which a build that still runs is accounted.
-func (f *Fold) Report(now time.Time) report.Build {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	b := report.Build{
-		ID: f.begun.Build, State: report.Running, Title: f.begun.Title, Repo: f.begun.Repo,
-		Ticket: f.begun.Ticket, Requester: f.begun.Requester, Started: f.from, Elapsed: now.Sub(f.from),
-		CostMicros: f.cost, Costs: f.costLines(), Debt: f.ledger().Items(),
-	}
-	for _, n := range f.calls {
-		b.AgentCalls += n
-	}
-	if f.pin != nil {
-		b.Base, b.BaseSHA, b.Closes = f.pin.Base, f.pin.BaseSHA, f.pin.Default && f.begun.Ticket > 0
-	}
-	if f.plan != nil {
-		b.PRD, b.Architecture = f.prd, f.design
-		b.Issues = make([]report.Issue, 0, len(f.order))
-		for _, s := range f.order {
-			line, keep := s.line(now, f.stop != nil)
-			b.Issues = append(b.Issues, line)
-			if keep != nil {
-				b.Kept = append(b.Kept, *keep)
-			}
-		}
-	}
-	if f.verified != nil {
-		b.Verification = &f.verified.Verification
-	}
-	if f.final != nil {
-		if f.final.Note != "" {
-			b.Notes = append(b.Notes, f.final.Note)
-		}
-	}
-	if f.pushed != nil {
-		b.Branch, b.Head = f.pushed.Branch, f.pushed.Head
-	}
-	if f.pull != nil && f.pull.Pull.Number > 0 {
-		b.Pull = &report.Pull{Number: f.pull.Pull.Number, Draft: f.pull.Pull.Draft, URL: f.pull.Pull.URL}
-		if f.pull.Read {
-			b.Debt = f.pull.Debt // what people are shown is what counts
-		}
-	}
-	if f.checks != nil {
-		for _, c := range f.checks.Checks {
-			b.Checks = append(b.Checks, report.Check{Name: c.Name, Conclusion: c.Conclusion, HeadSHA: c.HeadSHA, URL: c.URL})
-		}
-	}
-	if f.comments != nil {
-		b.Comments = f.comments.Comments
-	}
-	if f.stop != nil {
-		b.Cause = f.stop.Cause
-	}
-	if f.end != nil {
-		b.State, b.Success, b.Summary, b.Cause, b.Next = f.end.State, f.end.Success, f.end.Summary, f.end.Cause, f.end.Next
-		b.Elapsed = f.to.Sub(f.from)
-	}
-	b.Stages = f.stages(now)
-	return b
-}
+// gone reports whether the issue will not land, and whatever needs it knows.
+func (s *issueState) gone() bool { return s.outcome() == report.Skipped || s.failed() && s.dealt }
 
-// line is one issue of the report, and where its work is kept if it did not land.
-func (s *issueState) line(now time.Time, stopped bool) (report.Issue, *report.Ref) {
-	l := report.Issue{
-		Number: s.issue.Number, Name: s.issue.Name, Title: s.issue.Title, Outcome: s.outcome(),
-		DependsOn: s.issue.DependsOn, Flagged: s.issue.Guidance.NeedsDeeperQA, RiskRationale: s.issue.Guidance.RiskRationale,
-		Iterations: s.iterations, Merge: s.merge, CostMicros: s.cost, Detail: cmp.Or(s.rejected, s.skipped),
+// why is the reason of an issue that did not land.
+func (s *issueState) why() string {
+	switch {
+	case s.rejected != "":
+		return s.rejected
+	case s.kept != nil:
+		return s.kept.Result.Cause
 	}
-	if !s.startedAt.IsZero() {
-		end := s.ended
-		if end.IsZero() {
-			end = now
-		}
-		l.Elapsed = end.Sub(s.startedAt)
-	}
-	if stopped && (l.Outcome == report.Pending || l.Outcome == report.InProgress || l.Outcome == report.Landing) {
-		l.Outcome, l.Detail = report.Skipped, "the build stopped before it landed"
-	}
-	if s.kept == nil {
-		return l, nil
-	}
-	l.Commit, l.Ref = s.kept.Result.Commit, s.kept.Ref
-	l.Detail = cmp.Or(l.Detail, s.kept.Result.Cause, s.kept.Result.Summary)
-	if s.merge == "" && s.kept.Ref != "" {
-		return l, &report.Ref{IssueName: l.Name, Ref: l.Ref, Commit: l.Commit, Why: l.Detail}
-	}
-	return l, nil
-}
-
-func (f *Fold) costLines() []report.Cost {
-	var out []report.Cost
-	for line, micros := range f.costs {
-		calls := f.calls[line]
-		line.Micros, line.Calls = micros, calls
-		out = append(out, line)
-	}
-	slices.SortFunc(out, func(a, b report.Cost) int {
-		return cmp.Or(cmp.Compare(b.Micros, a.Micros), strings.Compare(a.Role, b.Role), strings.Compare(a.Model, b.Model))
-	})
-	return out
-}
-
-// stages tells the phases in their order. A stage begins where the one before
-// it ended; the first that has not ended is the one that runs.
-func (f *Fold) stages(now time.Time) []report.Stage {
-	// A build that failed with a plan still verifies what landed.
-	stopped := f.stop != nil && (f.stop.State != report.Failed || f.plan == nil)
-	var out []report.Stage
-	begins, running := f.from, false
-	for _, name := range []string{"plan", "init", "execute", "verify", "finalize", "publish"} {
-		s := report.Stage{Name: name, State: "pending"}
-		ended, done := f.ends[name]
-		beside := name == "init" // the plan and the repository are prepared beside each other
-		switch {
-		case done:
-			s.State, s.Elapsed = "done", ended.Sub(begins)
-		case f.end != nil, stopped && name != "publish":
-			s.State = "skipped"
-		case !running || beside:
-			s.State, s.Elapsed, running = "running", now.Sub(begins), true
-		}
-		if done && name != "plan" {
-			begins = later(begins, later(ended, f.ends["plan"]))
-		}
-		if name == "execute" && f.graph != nil {
-			s.Detail = fmt.Sprintf("%d of %d issues", f.settled(), len(f.issues))
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
-// settled counts the issues that have ended.
-func (f *Fold) settled() int {
-	n := 0
-	for _, s := range f.issues {
-		switch s.outcome() {
-		case report.Pending, report.InProgress, report.Landing:
-		default:
-			n++
-		}
-	}
-	return n
-}
-
-// first is the first part of a key: the issue of an issue's steps.
-func first(key string) string {
-	head, _, _ := strings.Cut(key, "/")
-	return head
-}
-
-// roleOf is the role that a call's key names: its last part that is no repair.
-func roleOf(key string) string {
-	parts := strings.Split(key, "/")
-	last := len(parts) - 1
-	if last > 0 && strings.HasPrefix(parts[last], "repair-") {
-		last--
-	}
-	return parts[last]
+	return s.skipped
 }

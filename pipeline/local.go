@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/repo"
@@ -27,16 +26,15 @@ func (l Local) Credential(context.Context) (forge.Credential, error) {
 
 // EnsureBranch settles the branch: its name holds the build's id, so only a
 // person can have taken it.
-func (l Local) EnsureBranch(ctx context.Context, b forge.Branch) (forge.Branch, error) {
-	name := b.Name
+func (l Local) EnsureBranch(ctx context.Context, name string, ours func(context.Context, forge.Branch) (bool, error)) (forge.Branch, error) {
+	b := forge.Branch{Name: name}
 	for n := 2; ; n++ {
-		head, err := l.Mirror.RemoteHead(ctx, repo.Remote{URL: l.Dir}, b.Name)
-		if err != nil {
+		var err error
+		if b.Head, err = l.Mirror.RemoteHead(ctx, repo.Remote{URL: l.Dir}, b.Name); err != nil || b.Head == "" {
 			return b, err
 		}
-		if head == "" || slices.Contains(b.Ours, head) {
-			b.Head = head
-			return b, nil
+		if mine, err := ours(ctx, b); err != nil || mine {
+			return b, err
 		}
 		b.Name = fmt.Sprintf("%s-%d", name, n)
 	}

@@ -83,13 +83,16 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 // initialise decides how the work is tested and creates the integration branch.
 // It runs beside the plan, which its failure does not cost.
 func (b *build) initialise(ctx context.Context) error {
-	done, err := step.Effect(ctx, b.journal, keyInit, func(ctx context.Context) (initialised, error) {
-		return thrice(ctx, b.log, b.initialiseOnce)
-	})
-	if err == nil {
-		b.site.commands = done.Commands
+	if !b.fold.isInitialised() {
+		_, err := step.Effect(ctx, b.journal, b.fold.key(keyInit), func(ctx context.Context) (initialised, error) {
+			return thrice(ctx, b.log, b.initialiseOnce)
+		})
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	b.site.commands = b.fold.tests()
+	return nil
 }
 
 func (b *build) initialiseOnce(ctx context.Context) (initialised, error) {

@@ -29,13 +29,16 @@ func (b *build) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(b.workDir(), 0o700); err != nil {
 		return fmt.Errorf("make the build's directory: %w", err)
 	}
-	pinned, err := step.Effect(ctx, b.journal, keyPin, func(ctx context.Context) (pinned, error) {
-		return thrice(ctx, b.log, b.pin)
-	})
-	if err != nil {
-		return err
+	if !b.fold.isPinned() {
+		_, err := step.Effect(ctx, b.journal, b.fold.key(keyPin), func(ctx context.Context) (pinned, error) {
+			return thrice(ctx, b.log, b.pin)
+		})
+		if err != nil {
+			return err
+		}
 	}
-	if b.conf, err = b.configuration(ctx, pinned.ConfigSHA); err != nil {
+	var err error
+	if b.conf, err = b.configuration(ctx, b.fold.pinned().ConfigSHA); err != nil {
 		return err
 	}
 	if b.Request.MaxParallel > 0 {
@@ -114,20 +117,35 @@ func (b *build) settleIn(ctx context.Context) error {
 // workDir is where the claims of this build have their directories.
 func (b *build) workDir() string { return filepath.Join(b.State, "work", b.Request.Build) }
 
-// hire makes the crew that the build's agents belong to.
+// hire makes the crew that the build's agents belong to. One call may not use
+// more than the build or the day has.
 func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
-	budget := &agent.Budget{Micros: int64(b.conf.Limits.USDPerBuild), PerCall: int64(min(b.conf.Limits.USDPerCall, b.conf.Limits.USDPerBuild))}
-	budget.Spend(b.fold.spent())
+	limits, day := b.conf.Limits, b.Defaults.Limits // the day's bounds are the server's
+	budget := &agent.Budget{
+		Micros: int64(limits.USDPerBuild), Closers: []string{Verifier.Name, Git.Name},
+		MaxCalls: b.conf.Pipeline.MaxAgentsPerBuild, Day: b.Day,
+	}
+	if asked := b.Request.Budget; asked > 0 && asked < budget.Micros {
+		budget.Micros, budget.Bound = asked, "the budget asked for"
+	}
+	budget.Closing = min(2*int64(limits.USDPerCall), budget.Micros/4)
+	budget.PerCall = min(int64(limits.USDPerCall), budget.Micros-budget.Closing)
+	if day.USDPerDay > 0 {
+		budget.PerCall = min(budget.PerCall, int64(day.USDPerDay))
+	}
 	bounds := agent.DefaultLimits()
 	bounds.Timeout, bounds.MaxTurns = b.conf.Pipeline.AgentTimeout, b.conf.Pipeline.AgentMaxTurns
+	if day.MinutesPerDay > 0 {
+		bounds.Timeout = min(bounds.Timeout, time.Duration(day.MinutesPerDay)*time.Minute)
+	}
 	return &agent.Crew{
 		Journal: b.journal, Slots: b.Slots, Budget: budget, Limits: bounds, Draining: b.Draining, Log: b.log,
 		Readable:    []string{b.site.clone.GitDir()},
 		Transcripts: filepath.Join(b.State, "transcripts", b.Request.Build),
-		Target: func(role string) (agent.Target, error) {
-			t, ok := targets[role]
+		Target: func(model string) (agent.Target, error) {
+			t, ok := targets[model]
 			if !ok {
-				return t, fmt.Errorf("role %s has no runtime", role)
+				return t, fmt.Errorf("model key %s has no runtime", model)
 			}
 			return t, nil
 		},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/repo"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
@@ -24,12 +25,17 @@ const checkName = "slipway/build"
 // changes nothing. It returns the account as it was read back.
 func (b *build) publish(ctx context.Context) (report.Build, error) {
 	final := b.account()
+	err := errNothing
 	if landedAny(final) {
-		text, err := b.words(ctx, final)
+		err = b.push(ctx)
+	}
+	switch {
+	case errors.Is(err, errNothing):
+	case err != nil:
+		return final, err
+	default:
+		text, err := b.words(ctx, b.account())
 		if err != nil {
-			return final, err
-		}
-		if err := b.push(ctx); err != nil {
 			return final, err
 		}
 		if err := b.draft(ctx, text); err != nil {
@@ -42,17 +48,28 @@ func (b *build) publish(ctx context.Context) (report.Build, error) {
 	if err := b.lastWord(ctx); err != nil {
 		return final, err
 	}
-	_, err := step.Effect(ctx, b.journal, keyDone, func(ctx context.Context) (ended, error) {
+	_, err = step.Effect(ctx, b.journal, b.fold.key(keyDone), func(ctx context.Context) (ended, error) {
 		page := b.account()
-		return conclude(page, b.fold.stopping()), b.artefact("report.md", []byte(report.Markdown(page)))
+		return b.conclude(page), b.artefact("report.md", []byte(report.Markdown(page)))
 	})
-	return b.fold.Report(time.Now()), err
+	return b.fold.Report(time.Now()), errors.Join(err, b.checkpoint())
+}
+
+// errNothing says that there is nothing to show a pull request of.
+var errNothing = errors.New("nothing is published")
+
+// conclude says how the build ends.
+func (b *build) conclude(r report.Build) ended {
+	if b.Request.PlanOnly && b.fold.stopping() == nil {
+		return ended{State: report.Planned, Success: true, Summary: "Planned, as asked; nothing was built."}
+	}
+	return conclude(r, b.fold.stopping())
 }
 
 // account is the report as it will be when the build has ended.
 func (b *build) account() report.Build {
 	r := b.fold.Report(time.Now())
-	e := conclude(r, b.fold.stopping())
+	e := b.conclude(r)
 	r.State, r.Success, r.Cause, r.Next = e.State, e.Success, e.Cause, e.Next
 	r.Summary = cmp.Or(r.Summary, e.Summary)
 	for i, s := range r.Stages {
@@ -79,7 +96,7 @@ func landedAny(r report.Build) bool {
 // when it did not answer or the build may spend nothing more.
 func (b *build) words(ctx context.Context, r report.Build) (PullText, error) {
 	ours := PullText{Title: report.PullTitle(r), Summary: r.Summary}
-	if b.fold.stopping() != nil || b.crew == nil {
+	if !b.fold.stopping().mayVerify() || b.crew == nil {
 		return ours, nil
 	}
 	in := Account{PRD: b.fold.result().PRD}
@@ -91,7 +108,7 @@ func (b *build) words(ctx context.Context, r report.Build) (PullText, error) {
 	for _, d := range r.Debt {
 		in.Debt = append(in.Debt, string(d.Type)+": "+d.Justification)
 	}
-	text, err := agent.Ask(ctx, b.crew, agent.Place{Key: "publish", Work: nowhere{dir: b.workDir()}}, Git, in)
+	text, err := agent.Ask(ctx, b.crew, agent.Place{Key: b.fold.key("publish"), Work: nowhere{dir: b.workDir()}}, Git, in)
 	if _, failed := errors.AsType[*agent.Failure](err); failed || errors.Is(err, agent.ErrBudget) || errors.Is(err, agent.ErrFatal) {
 		b.log.WarnContext(ctx, "the pull request gets its title and summary from counts", "error", err)
 		return ours, nil
@@ -99,33 +116,145 @@ func (b *build) words(ctx context.Context, r report.Build) (PullText, error) {
 	return text, err
 }
 
-// push puts the head on the branch that the forge keeps for this build.
+// push puts the head on the branch that the forge keeps for this build. What
+// other people pushed there meanwhile becomes part of the head first; nothing of
+// theirs is rewritten.
 func (b *build) push(ctx context.Context) error {
-	head := b.fold.integrated()
-	branch, err := step.Effect(ctx, b.journal, keyBranch, func(ctx context.Context) (forge.Branch, error) {
-		return b.Forge.EnsureBranch(ctx, forge.Branch{Name: b.branchName(), Ours: []string{head}})
+	branch, err := step.Effect(ctx, b.journal, b.fold.key(keyBranch), func(ctx context.Context) (forge.Branch, error) {
+		return b.Forge.EnsureBranch(ctx, b.branchName(), b.ours)
 	})
 	if err != nil {
 		return fmt.Errorf("settle the branch: %w", err)
 	}
-	_, err = step.Effect(ctx, b.journal, keyPush, func(ctx context.Context) (pushed, error) {
-		if err := b.Extend(ctx); err != nil {
-			return pushed{}, err
+	for {
+		_, err = step.Effect(ctx, b.journal, b.fold.key(keyPush), func(ctx context.Context) (pushed, error) {
+			return b.pushOnce(ctx, branch.Name)
+		})
+		if !errors.Is(err, errTheirs) && !errors.Is(err, repo.ErrMoved) {
+			break
 		}
-		remote, err := b.remote(ctx)
-		if err != nil {
-			return pushed{}, err
+		if err := b.adopt(ctx, branch.Name); err != nil {
+			return err
 		}
-		return pushed{Branch: branch.Name, Head: head}, b.mirror.Push(ctx, remote, head, branch.Name, branch.Head)
-	})
+	}
 	if err != nil {
 		return fmt.Errorf("push %s: %w", branch.Name, err)
 	}
 	return nil
 }
 
+// errTheirs says that the branch holds commits of other people that the head
+// does not include.
+var errTheirs = errors.New("the branch has commits of other people")
+
+func (b *build) pushOnce(ctx context.Context, branch string) (pushed, error) {
+	head := b.fold.integrated()
+	out := pushed{Branch: branch, Head: head}
+	if err := b.Extend(ctx); err != nil {
+		return out, err
+	}
+	remote, err := b.remote(ctx)
+	if err != nil {
+		return out, err
+	}
+	seen, err := b.mirror.RemoteHead(ctx, remote, branch)
+	if err != nil || seen == head {
+		return out, err
+	}
+	if seen != "" {
+		included := b.mirror.Has(ctx, seen)
+		if included {
+			included, err = b.mirror.IsAncestor(ctx, seen, head)
+		}
+		if err != nil {
+			return out, err
+		}
+		if !included {
+			return out, errTheirs
+		}
+	}
+	return out, b.mirror.Push(ctx, remote, head, branch, seen)
+}
+
+// ours reports whether a branch of the remote was written by this build: it is
+// at one of its commits, or at one that people put on top of one.
+func (b *build) ours(ctx context.Context, branch forge.Branch) (bool, error) {
+	remote, err := b.remote(ctx)
+	if err != nil {
+		return false, err
+	}
+	seen, err := b.mirror.Fetch(ctx, remote, branch.Name)
+	if err != nil {
+		return false, err
+	}
+	for _, mine := range b.fold.written() {
+		if mine == seen {
+			return true, nil
+		}
+		if below, err := b.mirror.IsAncestor(ctx, mine, seen); err != nil || below {
+			return below, err
+		}
+	}
+	return false, nil
+}
+
+// adopt makes what other people pushed to the branch part of the head, and
+// looks at the result anew: what was verified was another commit.
+func (b *build) adopt(ctx context.Context, branch string) error {
+	n := b.fold.adoptions() + 1
+	took, err := step.Effect(ctx, b.journal, b.fold.key(keyAdopt(n)), func(ctx context.Context) (adopted, error) {
+		remote, err := b.remote(ctx)
+		if err != nil {
+			return adopted{}, err
+		}
+		theirs, err := b.mirror.Fetch(ctx, remote, branch)
+		if err != nil {
+			return adopted{}, err
+		}
+		return b.include(ctx, theirs)
+	})
+	if err != nil {
+		return fmt.Errorf("take in what was pushed to %s: %w", branch, err)
+	}
+	if len(took.Conflicts) > 0 {
+		err := b.halt(ctx, stopped{State: report.NeedsHuman, Cause: fmt.Sprintf(
+			"%s holds commits of other people that conflict with the build's in %s; the build's work is kept at %s",
+			branch, strings.Join(took.Conflicts, ", "), b.site.integration())})
+		if errors.Is(err, errStopped) {
+			return errNothing
+		}
+		return err
+	}
+	v := verdict{unseen: "other people's commits were added after the build had stopped"}
+	if b.fold.stopping().mayVerify() {
+		if v, err = b.verify(ctx, b.fold.round()); err != nil {
+			return err
+		}
+	}
+	return b.judge(ctx, b.fold.round(), v)
+}
+
+// include merges their commit with the head: theirs alone where it has the head
+// in it.
+func (b *build) include(ctx context.Context, theirs string) (adopted, error) {
+	head := b.fold.integrated()
+	out := adopted{Head: theirs, Theirs: theirs}
+	if below, err := b.mirror.IsAncestor(ctx, head, theirs); err != nil || below {
+		return out, errors.Join(err, b.site.hold(ctx, b.site.integration(), theirs))
+	}
+	m, err := b.mirror.Merge(ctx, theirs, head)
+	if err != nil {
+		return out, err
+	}
+	if len(m.Conflicts) > 0 {
+		return adopted{Head: head, Theirs: theirs, Conflicts: m.Conflicts}, nil // neither side may be dropped
+	}
+	out.Head, err = b.site.commit(ctx, m.Tree, []string{theirs, head}, "Merge what was pushed to the branch meanwhile", time.Now())
+	return out, errors.Join(err, b.site.hold(ctx, b.site.integration(), out.Head))
+}
+
 func (b *build) draft(ctx context.Context, text PullText) error {
-	_, err := step.Effect(ctx, b.journal, keyPull, func(ctx context.Context) (pulled, error) {
+	_, err := step.Effect(ctx, b.journal, b.fold.key(keyPull), func(ctx context.Context) (pulled, error) {
 		if err := b.Extend(ctx); err != nil {
 			return pulled{}, err
 		}
@@ -150,7 +279,7 @@ func (b *build) draft(ctx context.Context, text PullText) error {
 }
 
 func (b *build) check(ctx context.Context) error {
-	_, err := step.Effect(ctx, b.journal, keyCheck, func(ctx context.Context) (checked, error) {
+	_, err := step.Effect(ctx, b.journal, b.fold.key(keyCheck), func(ctx context.Context) (checked, error) {
 		if err := b.Extend(ctx); err != nil {
 			return checked{}, err
 		}
@@ -176,7 +305,7 @@ func (b *build) check(ctx context.Context) error {
 // lastWord is the final edit of the tracking comment, and the reaction on what
 // started the build.
 func (b *build) lastWord(ctx context.Context) error {
-	_, err := step.Effect(ctx, b.journal, keyComment, func(ctx context.Context) (commented, error) {
+	_, err := step.Effect(ctx, b.journal, b.fold.key(keyComment), func(ctx context.Context) (commented, error) {
 		if err := b.Extend(ctx); err != nil {
 			return commented{}, err
 		}
@@ -205,6 +334,9 @@ func (b *build) lastWord(ctx context.Context) error {
 // branchName fills the configured template, or for a build without a ticket
 // names the build.
 func (b *build) branchName() string {
+	if name := b.fold.branch(); name != "" {
+		return name // of an earlier segment
+	}
 	slug := slug(b.Request.title())
 	if b.Request.Ticket.Number == 0 {
 		return "slipway/" + b.Request.Build + "-" + slug

@@ -2,23 +2,28 @@ package pipeline
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/report"
 )
 
 // The keys of a build's journal, beside those of agents and engine commands.
+// After a resume of an ended build every key has the segment in front, g2/ and
+// so on, for what ended badly is asked anew.
 const (
 	keyBegin    = "begin"           // choice, begun
 	keyPin      = "pin"             // effect, pinned
 	keyInit     = "init"            // effect, initialised
 	keyPlan     = "plan/kept"       // effect, plan.Result: the artefacts are written
 	keyStop     = "stop"            // choice, stopped: no issue starts any more
-	keyVerify   = "verify-1"        // prefix
-	keyJudged   = "verify-1/kept"   // effect, verified
+	keyResume   = "resume"          // choice, resumed: the first entry of a segment
 	keyFinalize = "finalize"        // effect, finalized
 	keyBranch   = "publish/branch"  // choice, forge.Branch
 	keyPush     = "publish/push"    // effect, pushed
@@ -28,10 +33,37 @@ const (
 	keyDone     = "done"            // effect, ended
 )
 
-func keyStart(issue string) string   { return "start/" + issue }
-func keyKept(issue string) string    { return issue + "/kept" }
-func keyLand(n int) string           { return fmt.Sprintf("land/%04d", n) }
-func keyAdvanced(land string) string { return land + "/advanced" }
+func keyRevision(n int) string       { return fmt.Sprintf("plan/revision-%d", n) } // prefix
+func keyGate(hash string) string     { return "gate/" + hash[:12] }                // effect, opened
+func keyApproved(hash string) string { return "gate/" + hash[:12] + "/approved" }  // effect, approved
+func keySignal(id string) string     { return "signal/" + id }                     // choice, heard
+func keyStart(issue string) string   { return "start/" + issue }                   // choice, started
+func keyKept(issue string) string    { return issue + "/kept" }                    // effect, kept
+func keySplit(issue string) string   { return "split/" + issue }                   // choice, split
+func keyLand(n int) string           { return fmt.Sprintf("land/%04d", n) }        // choice, landing
+func keyAdvanced(land string) string { return land + "/advanced" }                 // effect, advanced
+func keyReplan(n int) string         { return fmt.Sprintf("replan-%d", n) }        // choice, replanning
+func keyVerify(round int) string     { return fmt.Sprintf("verify-%d", round) }    // prefix
+func keyAdopt(n int) string          { return fmt.Sprintf("publish/adopt-%d", n) } // effect, adopted
+func keyFix(round int) string        { return fmt.Sprintf("fix-%d", round) }       // effect, fixes
+
+// settled is the last key of something that has a prefix: what came of it.
+func keySettled(prefix string) string { return prefix + "/kept" }
+
+var segmented = regexp.MustCompile(`^g([0-9]+)/`)
+
+// cutSegment takes the segment off a key. The first segment has no mark.
+func cutSegment(key string) (rest string, segment int) {
+	m := segmented.FindStringSubmatch(key)
+	if m == nil {
+		return key, 1
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		return key, 1
+	}
+	return strings.TrimPrefix(key, m[0]), n
+}
 
 // begun is what the build is about, for readers that have only the journal.
 type begun struct {
@@ -56,16 +88,43 @@ type initialised struct {
 	Template string            `json:"template,omitempty"` // the repository's pull request template
 }
 
+// heard is a signal, recorded once whatever it does.
+type heard struct {
+	Kind string `json:"kind"`
+	Said Said   `json:"said"`
+}
+
+// opened is a gate at which the build waits.
+type opened struct {
+	Gate report.Gate `json:"gate"`
+}
+
+// approved is what came of an approval: nothing is refused when it counts.
+type approved struct {
+	Refused string `json:"refused,omitempty"`
+}
+
+// resumed begins the next segment of an ended build.
+type resumed struct {
+	Signal string       `json:"signal"`
+	By     forge.Person `json:"by,omitzero"`
+}
+
 // started is an issue that may begin, and on which commit.
 type started struct {
 	Base string `json:"base"`
 }
 
-// kept is how an issue's loop ended; its last commit is held by Ref.
+// kept is how the work on an issue ended; its last commit is held by Ref.
 type kept struct {
 	Name   string        `json:"name"`
 	Result coding.Result `json:"result"`
 	Ref    string        `json:"ref,omitempty"`
+}
+
+// split is the decision to put an issue's sub-issues in its place, or why not.
+type split struct {
+	Refused string `json:"refused,omitempty"`
 }
 
 // landing is the decision to land these issues, in this order, on this commit.
@@ -79,6 +138,9 @@ type advanced struct {
 	Head     string     `json:"head"` // the integration branch now
 	Landed   []landed   `json:"landed,omitempty"`
 	Rejected []rejected `json:"rejected,omitempty"`
+	Passing  []string   `json:"passing,omitempty"` // commands that passed when it was tested last
+	Failing  []string   `json:"failing,omitempty"`
+	Tests    []string   `json:"tests,omitempty"` // that the Integration Tester wrote
 }
 
 type landed struct {
@@ -92,16 +154,46 @@ type rejected struct {
 	Cause string `json:"cause"`
 }
 
+// replanning is the decision to deal with these failures. Asked says whether
+// the Replanner is, or the rule for when it is not counts.
+type replanning struct {
+	Failed []string `json:"failed"`
+	Asked  bool     `json:"asked"`
+}
+
+// replanned is what was decided about failures.
+type replanned struct {
+	Failed   []string       `json:"failed"`
+	Decision ReplanDecision `json:"decision"`
+	Note     string         `json:"note,omitempty"` // why the rule decided
+}
+
+// fixes are the issues that are to mend what a verification found.
+type fixes struct {
+	Issues []graph.Issue `json:"issues,omitempty"`
+	Debt   []debt.Item   `json:"debt,omitempty"`
+	Note   string        `json:"note,omitempty"` // why there are none
+}
+
 // stopped ends the execution before its time.
 type stopped struct {
-	State report.State `json:"state"` // what the build will end as
-	Cause string       `json:"cause"`
+	State  report.State `json:"state"` // what the build will end as
+	Cause  string       `json:"cause"`
+	Budget bool         `json:"budget,omitempty"` // it is spent, but for what was set aside for the end
 }
+
+// mayFinish reports whether what runs goes on to its end, and what landed is
+// verified: not after a cancel or when the time is up.
+func (s *stopped) mayFinish() bool { return s == nil || s.State == report.Failed }
+
+// mayVerify reports whether agents are asked about what landed.
+func (s *stopped) mayVerify() bool { return s.mayFinish() || s.Budget }
 
 // verified is the judgement of the head.
 type verified struct {
 	Verification report.Verification `json:"verification"`
-	Debt         []debt.Item         `json:"debt,omitempty"`
+	Debt         []debt.Item         `json:"debt,omitempty"` // if nothing more is done about it
+	Final        bool                `json:"final"`          // no fixes are tried
 }
 
 // finalized is what the clean-up did.
@@ -114,6 +206,13 @@ type finalized struct {
 type pushed struct {
 	Branch string `json:"branch"`
 	Head   string `json:"head"`
+}
+
+// adopted is how commits that other people pushed came into the head.
+type adopted struct {
+	Head      string   `json:"head"`
+	Theirs    string   `json:"theirs"`              // the commit that Head includes
+	Conflicts []string `json:"conflicts,omitempty"` // files; Head is what it was
 }
 
 // pulled is the draft pull request; Number is zero where there is no forge.

@@ -67,10 +67,10 @@ type Forge interface {
 	Ticket(ctx context.Context) (forge.Ticket, error)
 	// Credential lets git fetch and push for a short time.
 	Credential(ctx context.Context) (forge.Credential, error)
-	// EnsureBranch settles the branch to publish on: Name, or Name-2 and so on
+	// EnsureBranch settles the branch to publish on: name, or name-2 and so on
 	// when a branch is there that is not ours or whose pull request is closed.
 	// Head is what the remote has now; it creates nothing.
-	EnsureBranch(ctx context.Context, b forge.Branch) (forge.Branch, error)
+	EnsureBranch(ctx context.Context, name string, ours func(ctx context.Context, b forge.Branch) (bool, error)) (forge.Branch, error)
 	// EnsureDraft makes sure that one open pull request exists for the head.
 	EnsureDraft(ctx context.Context, d forge.Draft) (forge.Pull, error)
 	// EnsureComment makes sure that one comment carries the marker.

@@ -48,9 +48,12 @@ type bench struct {
 // maxDiff bounds the diffs that go into prompts.
 const maxDiff = 60 << 10
 
-func (s *site) integration() string          { return "refs/slipway/" + s.build + "/integration" }
+func (s *site) integration() string          { return integrationRef(s.build) }
 func (s *site) ref(slug string) string       { return "refs/slipway/" + s.build + "/" + slug }
 func (s *site) of(is graph.Issue) *issueSite { return &issueSite{site: s, issue: is} }
+
+// integrationRef is the ref of a build's integration branch.
+func integrationRef(build string) string { return "refs/slipway/" + build + "/integration" }
 
 // Open names a worktree at a commit; it is made when a call needs it.
 func (s *site) Open(name, commit string) coding.Tree {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/slipway-dev/slipway/pipeline/agent"
@@ -16,23 +17,64 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
-// wrapUp verifies and finalizes what landed. A build that was stopped spends
-// nothing more: what it holds is published unverified, and says so.
+// rounds executes the graph and verifies what landed, until nothing is open or
+// no round of fixes is left. A fix adds to the build: what landed, what was
+// decided and what is owed stays.
+func (b *build) rounds(ctx context.Context) error {
+	c := &conductor{fold: b.fold, journal: b.journal, conf: b.conf, hands: b, log: b.log}
+	for {
+		if err := c.run(ctx); err != nil {
+			return err
+		}
+		if b.fold.stopping() != nil {
+			return nil // wrapUp verifies what there is
+		}
+		if again, err := b.round(ctx); err != nil || !again {
+			return err
+		}
+	}
+}
+
+// wrapUp verifies and finalizes what landed, where that was not done. A build
+// that was cancelled or ran out of time spends nothing more: what it holds is
+// published unverified, and says so.
 func (b *build) wrapUp(ctx context.Context) error {
-	if !b.fold.hasPlan() {
+	if !b.fold.hasPlan() || b.Request.PlanOnly && b.fold.stopping() == nil {
 		return nil
 	}
-	if s := b.fold.stopping(); s != nil && s.State != report.Failed {
-		return b.judge(ctx, verdict{unseen: "the build stopped before it was verified: " + s.Cause})
+	stop := b.fold.stopping()
+	if !b.fold.isVerified() {
+		if !stop.mayVerify() {
+			return b.judge(ctx, b.fold.round(), verdict{unseen: "the build stopped before it was verified: " + stop.Cause})
+		}
+		if _, err := b.round(ctx); err != nil {
+			return err
+		}
 	}
-	v, err := b.verify(ctx)
-	if err != nil {
-		return err
-	}
-	if err := b.judge(ctx, v); err != nil {
-		return err
+	if !stop.mayVerify() {
+		return nil
 	}
 	return b.finalize(ctx)
+}
+
+// round verifies the head once, and has fixes added for what is open. It
+// reports whether there is something to execute.
+func (b *build) round(ctx context.Context) (again bool, err error) {
+	n := b.fold.round()
+	if !b.fold.isJudged(n) {
+		v, err := b.verify(ctx, n)
+		if err != nil {
+			return false, err
+		}
+		v.fixable = n <= b.conf.Pipeline.MaxVerifyFixCycles && !b.Request.Fast && b.fold.stopping() == nil
+		if err := b.judge(ctx, n, v); err != nil {
+			return false, err
+		}
+	}
+	if b.fold.isVerified() {
+		return false, nil
+	}
+	return b.fix(ctx, n)
 }
 
 // verdict is what was seen of the finished work.
@@ -41,13 +83,14 @@ type verdict struct {
 	tested    evidence.Result
 	judgement Judgement
 	unseen    string // why nobody judged the criteria; empty when somebody did
+	fixable   bool   // a round of fixes is left
 }
 
 // verify runs the engine's commands on the head and has every criterion judged
 // with their results at hand.
-func (b *build) verify(ctx context.Context) (verdict, error) {
-	head := b.fold.integrated()
-	tested, err := step.Do(ctx, b.journal, keyVerify+"/commands", func(ctx context.Context) (evidence.Result, error) {
+func (b *build) verify(ctx context.Context, n int) (verdict, error) {
+	head, key := b.fold.integrated(), b.fold.key(keyVerify(n))
+	tested, err := step.Do(ctx, b.journal, key+"/commands", func(ctx context.Context) (evidence.Result, error) {
 		return b.site.test(ctx, "verify", head)
 	})
 	if err != nil {
@@ -63,9 +106,9 @@ func (b *build) verify(ctx context.Context) (verdict, error) {
 		v.unseen = "no verification was asked for"
 		return v, nil
 	}
-	at := agent.Place{Key: keyVerify, Work: b.site.Open("verify", head)}
+	at := agent.Place{Key: key, Work: b.site.Open(treeName("verify", key), head)}
 	v.judgement, err = agent.Ask(ctx, b.crew, at, Verifier, Finished{
-		PRD: b.fold.result().PRD, Issues: landed, Missing: missing, Evidence: tested,
+		PRD: b.fold.result().PRD, Issues: landed, Missing: missing, Notes: b.fold.missed(), Evidence: tested,
 	})
 	failure, failed := errors.AsType[*agent.Failure](err)
 	switch {
@@ -80,17 +123,41 @@ func (b *build) verify(ctx context.Context) (verdict, error) {
 }
 
 // judge joins what was seen with the criteria of the PRD and keeps it.
-func (b *build) judge(ctx context.Context, v verdict) error {
+func (b *build) judge(ctx context.Context, n int, v verdict) error {
 	commits, serving := b.fold.merges()
 	out := settle(b.fold.result().PRD, v, commits, serving)
-	_, err := step.Effect(ctx, b.journal, keyJudged, func(context.Context) (verified, error) {
+	_, err := step.Effect(ctx, b.journal, b.fold.key(keySettled(keyVerify(n))), func(context.Context) (verified, error) {
 		text, err := json.MarshalIndent(out.Verification, "", "  ")
 		if err != nil {
 			return out, fmt.Errorf("keep the verification: %w", err)
 		}
 		return out, b.artefact("verification.json", text)
 	})
-	return err
+	return errors.Join(err, b.checkpoint())
+}
+
+// fix turns what a verification found open into issues, which are coded like
+// all others.
+func (b *build) fix(ctx context.Context, n int) (again bool, err error) {
+	diff, err := b.site.Diff(ctx, b.fold.pinned().BaseSHA, b.fold.integrated())
+	if err != nil {
+		return false, err
+	}
+	in := b.fold.unfinished()
+	in.Diff, in.Left, in.check = diff, b.conf.Pipeline.MaxVerifyFixCycles-n, b.fold.unfixable
+	key := b.fold.key(keyVerify(n))
+	at := agent.Place{Key: key, Work: b.site.Open(treeName("fix", key), b.fold.integrated())}
+	plan, err := agent.Ask(ctx, b.crew, at, FixGenerator, in)
+	failure, failed := errors.AsType[*agent.Failure](err)
+	out := fixes{Issues: plan.FixIssues, Debt: plan.DebtItems}
+	switch {
+	case failed:
+		out = fixes{Note: "the Fix Generator did not answer: " + failure.Reason}
+	case err != nil:
+		return false, err
+	}
+	_, err = step.Effect(ctx, b.journal, b.fold.key(keyFix(n)), func(context.Context) (fixes, error) { return out, nil })
+	return len(out.Issues) > 0, err
 }
 
 // settle is the matrix of criteria: each passed, failed or unverified, and each
@@ -133,7 +200,15 @@ func settle(prd plan.PRD, v verdict, commits map[string][]string, serving map[st
 	if !v.tested.Green() {
 		out.Verification.Passed = false
 	}
+	out.Final = !v.fixable || !open(v)
 	return out
+}
+
+// open reports whether a verification found something that a fix could mend. A
+// criterion that nobody judged is not known to be unmet.
+func open(v verdict) bool {
+	unmet := slices.ContainsFunc(v.judgement.CriteriaResults, func(r CriterionResult) bool { return !r.Passed })
+	return v.unseen == "" && (unmet || !v.tested.Passed())
 }
 
 func commandsOf(r evidence.Result) []report.Command {
@@ -204,9 +279,9 @@ func nothingLanded(r report.Build) string {
 // nextCommand is what to type after a bad end.
 func nextCommand(r report.Build) string {
 	if r.Ticket > 0 {
-		return "/build"
+		return "/resume"
 	}
-	return "slipway build --repo DIR --goal TEXT"
+	return "slipway resume " + r.ID
 }
 
 // summarize is the account in one paragraph, from counts alone.

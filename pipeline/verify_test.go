@@ -76,11 +76,11 @@ func TestConclude(t *testing.T) {
 		"a criterion unmet":              {report.Build{Issues: landed, Verification: proof(true, false), Debt: owed}, nil, report.SucceededWithDebt, false},
 		"commands red":                   {report.Build{Issues: landed, Verification: proof(false, false)}, nil, report.Failed, false},
 		"nothing landed":                 {report.Build{Issues: none, Verification: proof(true, false)}, nil, report.Failed, false},
-		"no plan":                        {report.Build{}, &stopped{report.Failed, "pm: no answer"}, report.Failed, false},
-		"cancelled with work landed":     {report.Build{Issues: landed, Verification: proof(true, true)}, &stopped{report.Canceled, "by mira"}, report.Canceled, false},
-		"out of time":                    {report.Build{Issues: landed}, &stopped{report.TimedOut, "limit"}, report.TimedOut, false},
-		"out of budget":                  {report.Build{Issues: none}, &stopped{report.NeedsHuman, "budget"}, report.NeedsHuman, false},
-		"given up but something to show": {report.Build{Issues: landed, Verification: proof(true, false), Debt: owed}, &stopped{report.Failed, "4 of 5"}, report.SucceededWithDebt, false},
+		"no plan":                        {report.Build{}, &stopped{State: report.Failed, Cause: "pm: no answer"}, report.Failed, false},
+		"cancelled with work landed":     {report.Build{Issues: landed, Verification: proof(true, true)}, &stopped{State: report.Canceled, Cause: "by mira"}, report.Canceled, false},
+		"out of time":                    {report.Build{Issues: landed}, &stopped{State: report.TimedOut, Cause: "limit"}, report.TimedOut, false},
+		"out of budget":                  {report.Build{Issues: none}, &stopped{State: report.NeedsHuman, Cause: "budget"}, report.NeedsHuman, false},
+		"given up but something to show": {report.Build{Issues: landed, Verification: proof(true, false), Debt: owed}, &stopped{State: report.Failed, Cause: "4 of 5"}, report.SucceededWithDebt, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := conclude(c.build, c.stop)

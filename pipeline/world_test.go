@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,9 @@ type world struct {
 	// answer, if it knows the call, wins over everything.
 	answer  func(ctx context.Context, c runtime.Call) (any, error)
 	signals chan Signal
+	before  []Signal         // what was said before the claim
+	ask     func(r *Request) // changes what is asked for
+	forge   Forge            // in the place of the local one
 
 	review map[string]int // how often each issue was reviewed
 }
@@ -111,15 +115,47 @@ func (w *world) run() (report.Build, error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	request := Request{Build: "b-1", Goal: "Do the thing\nwell", Repo: worldRepo(), By: forge.Person{Login: "mira", ID: 7}}
+	if w.ask != nil {
+		w.ask(&request)
+	}
+	var on Forge = Local{Dir: w.dir, Mirror: mirror}
+	if w.forge != nil {
+		on = w.forge
+	}
 	return w.engine.Run(w.t.Context(), Job{
-		Request: Request{Build: "b-1", Goal: "Do the thing\nwell", Repo: worldRepo(), By: forge.Person{Login: "mira", ID: 7}},
-		Forge:   Local{Dir: w.dir, Mirror: mirror},
-		Signals: w.signals,
+		Request: request, Forge: on,
+		Before: w.before, Signals: w.signals,
 		Extend:  func(context.Context) error { return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, &w.log, w.log.Claim(), o)
 		},
 	})
+}
+
+// say sends what a person says to the next claim.
+func (w *world) say(id, kind string, what Said) {
+	w.t.Helper()
+	body, err := json.Marshal(what)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.before = append(w.before, Signal{ID: id, Kind: kind, Body: body})
+}
+
+// waits runs the build and wants it to wait; it returns the gate.
+func (w *world) waits(state report.State) report.Gate {
+	w.t.Helper()
+	_, err := w.run()
+	waiting, ok := errors.AsType[*Waiting](err)
+	if !ok || waiting.State != state {
+		w.t.Fatalf("the build does not wait as %s: %v\nsteps: %v", state, err, w.log.Keys())
+	}
+	b, err := Read(w.t.Context(), &w.log, "job")
+	if err != nil || b.State != state || b.Gate == nil {
+		w.t.Fatalf("readers see %s with gate %v: %v", b.State, b.Gate, err)
+	}
+	return *b.Gate
 }
 
 // must runs the build and wants it to end in the state.

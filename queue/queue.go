@@ -66,7 +66,7 @@ type Lease struct {
 	Attempt int64
 	Worker  string
 	Until   time.Time
-	Crashes int   // consecutive claims that ended in a crash without a new journal entry
+	Crashes int   // consecutive claims that ended in a crash without a new call or effect in the journal; a choice is only what was about to be done
 	Seen    int64 // the last signal that Extend returned on this lease
 }
 
@@ -181,7 +181,10 @@ type Store interface {
 	Entries(ctx context.Context, jobID string, after int64) ([]Entry, error)
 	// Take takes n units from a shared bucket if every rate has room, else it
 	// takes nothing and says how long to wait before there may be. More than a
-	// rate's Max at once is an error: it would never fit.
+	// rate's Max at once is an error: it would never fit. A negative n gives
+	// units back; the limit's longest Per then says how long ago they were taken,
+	// at the least, and its Max is not looked at. The newest units of that age go
+	// first. Giving back more than is taken leaves nothing taken; the wait is 0.
 	Take(ctx context.Context, bucket string, n int64, limit Limit) (wait time.Duration, err error)
 	// Wait blocks until something may have happened on one of the kinds (or
 	// SignalsOf a job). It may return early; it returns ctx's error when done.

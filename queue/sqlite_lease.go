@@ -111,10 +111,10 @@ func (s *SQLite) abandoned(t *tx, kinds []string, now time.Time) (out []loose, e
 }
 
 // crashed counts the crash that ended the job's lease: one more in a row,
-// unless the lease had recorded a step.
+// unless the lease had recorded a call or an effect.
 func (a loose) crashed(t *tx) (int, error) {
 	var last int64
-	err := t.row(`SELECT attempt FROM entries WHERE job = ? ORDER BY seq DESC LIMIT 1`, a.n).Scan(&last)
+	err := t.row(`SELECT attempt FROM entries WHERE job = ? AND kind <> ? ORDER BY seq DESC LIMIT 1`, a.n, Choice).Scan(&last)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return 0, err
 	}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -11,15 +12,18 @@ import (
 // long as the longest rate of its limit. A take leaves a window when it is as
 // old as the window is long.
 func (s *SQLite) Take(ctx context.Context, bucket string, n int64, limit Limit) (wait time.Duration, err error) {
-	if n < 0 {
-		return 0, fmt.Errorf("take %d from %s: less than nothing", n, bucket)
-	}
 	var longest time.Duration
 	for _, r := range limit {
-		if n > r.Max {
+		if n > r.Max && n > 0 {
 			return 0, fmt.Errorf("take %d from %s: never possible, the limit is %d per %s", n, bucket, r.Max, r.Per)
 		}
 		longest = max(longest, r.Per)
+	}
+	if n < 0 {
+		if err := s.write(ctx, func(t *tx) error { return giveBack(t, bucket, -n, s.now(), longest) }); err != nil {
+			return 0, fmt.Errorf("give %d back to %s: %w", -n, bucket, err)
+		}
+		return 0, nil
 	}
 	if n == 0 || len(limit) == 0 {
 		return 0, nil
@@ -48,6 +52,35 @@ func (s *SQLite) Take(ctx context.Context, bucket string, n int64, limit Limit) 
 		return 0, fmt.Errorf("take %d from %s: %w", n, bucket, err)
 	}
 	return wait, nil
+}
+
+// giveBack takes n units off the takes that are so old, newest first. Those
+// that no window counts any more are gone already.
+func giveBack(t *tx, bucket string, n int64, now time.Time, age time.Duration) error {
+	if _, err := t.exec(`DELETE FROM takes WHERE bucket = ? AND keep <= ?`, bucket, nanos(now)); err != nil {
+		return err
+	}
+	for n > 0 {
+		var row, units int64
+		err := t.row(`SELECT n, units FROM takes WHERE bucket = ? AND at <= ? ORDER BY at DESC, n DESC LIMIT 1`,
+			bucket, nanos(now.Add(-age))).Scan(&row, &units)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if n < units {
+			_, err = t.exec(`UPDATE takes SET units = units - ? WHERE n = ?`, n, row)
+		} else {
+			_, err = t.exec(`DELETE FROM takes WHERE n = ?`, row)
+		}
+		if err != nil {
+			return err
+		}
+		n -= units
+	}
+	return nil
 }
 
 type take struct {

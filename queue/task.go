@@ -19,6 +19,7 @@ type Task struct {
 
 	extending sync.Mutex // one Extend at a time; owns started and the order of batches
 	started   bool       // the first Extend has returned
+	before    []Signal   // what it returned
 	mu        sync.Mutex // owns lease, never for long
 	lease     Lease
 
@@ -63,6 +64,14 @@ func (t *Task) setLease(l *Lease) {
 // once. The channel is closed when Run has returned.
 func (t *Task) Signals() <-chan Signal { return t.signals }
 
+// Before returns the signals that were sent before this claim. They come by
+// Signals too.
+func (t *Task) Before() []Signal {
+	t.extending.Lock()
+	defer t.extending.Unlock()
+	return t.before
+}
+
 // Extend renews the lease. A task does so right before an effect, and leaves the
 // effect alone if it fails. After ErrLost the task's context ends.
 func (t *Task) Extend(ctx context.Context) error {
@@ -81,6 +90,7 @@ func (t *Task) Extend(ctx context.Context) error {
 		// What was sent before the claim is what the claim was for: leaving it
 		// unread is no reason to claim again.
 		before, t.started = l.Seen, true
+		t.before = got
 	}
 	if len(got) == 0 {
 		t.setLease(l)

@@ -1,10 +1,12 @@
 package github_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,7 +99,9 @@ func TestTheBranchIsFreeOrOurs(t *testing.T) {
 	r := w.build()
 	ensure := func(ours ...string) forge.Branch {
 		t.Helper()
-		b, err := r.EnsureBranch(t.Context(), forge.Branch{Name: "slipway/1-greet", Ours: ours})
+		b, err := r.EnsureBranch(t.Context(), "slipway/1-greet", func(_ context.Context, b forge.Branch) (bool, error) {
+			return slices.Contains(ours, b.Head), nil
+		})
 		must(t, err)
 		return b
 	}

@@ -97,11 +97,11 @@ const maxBranches = 50
 
 // EnsureBranch settles the name to publish under and says what is there. It
 // creates nothing: the push does.
-func (r *Repository) EnsureBranch(ctx context.Context, b forge.Branch) (forge.Branch, error) {
-	if b.Name == "" {
+func (r *Repository) EnsureBranch(ctx context.Context, wanted string, ours func(context.Context, forge.Branch) (bool, error)) (forge.Branch, error) {
+	if wanted == "" {
 		return forge.Branch{}, errors.New("branch: the name must not be empty")
 	}
-	wanted := b.Name
+	b := forge.Branch{Name: wanted}
 	for n := 1; n <= maxBranches; n++ {
 		if n > 1 {
 			b.Name = fmt.Sprintf("%s-%d", wanted, n)
@@ -114,7 +114,11 @@ func (r *Repository) EnsureBranch(ctx context.Context, b forge.Branch) (forge.Br
 		if head == "" {
 			return b, nil
 		}
-		if !slices.Contains(b.Ours, head) {
+		mine, err := ours(ctx, b)
+		if err != nil {
+			return forge.Branch{}, err
+		}
+		if !mine {
 			continue
 		}
 		closed, err := r.pullClosed(ctx, b.Name)

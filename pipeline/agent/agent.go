@@ -8,6 +8,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +23,17 @@ import (
 
 // A Role declares one kind of agent.
 type Role[In, Out any] struct {
-	Name  string // also the model key and the last part of the journal key
+	Name  string // also the last part of the journal key
+	Model string // the model key; empty means Name
 	Tools []runtime.Tool
 	// Prompt is made of the role's prompt file; see Parse.
 	Prompt Prompt
 	// Check reports what the schema cannot: each string is one problem, in words
 	// for the agent, which gets them in a repair turn. It may be nil.
 	Check func(In, Out) []string
+	// Repairs is how many repair turns an answer that does not fit may have; 0
+	// means as many as the crew's Limits say.
+	Repairs int
 	// Fallback answers when the agent did not. A nil Fallback makes the failure
 	// the caller's.
 	Fallback func(In, error) (Out, error)
@@ -65,7 +70,7 @@ type Target struct {
 // A Crew is what all calls of a build share. It is set up once and not changed.
 type Crew struct {
 	Journal     *step.Journal
-	Target      func(role string) (Target, error)
+	Target      func(model string) (Target, error) // by model key
 	Slots       *Slots
 	Budget      *Budget
 	Limits      Limits
@@ -117,7 +122,7 @@ type Failure struct {
 func (f *Failure) Error() string { return f.Key + ": " + f.Reason }
 
 // Ask asks a role for an answer. The error is ctx's cause, ErrDraining,
-// ErrFatal, ErrBudget, a *Failure, or a failure of the journal or workspace.
+// ErrFatal, a *BudgetError, a *Failure, or a failure of the journal or workspace.
 func Ask[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Out], in In) (Out, error) {
 	var none Out
 	out, problem, err := converse(ctx, c, at, r, in)
@@ -152,12 +157,13 @@ func converse[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Ou
 		Dir: at.Work.Dir(), ReadOnly: !writes(r.Tools), ReadOnlyDirs: c.Readable,
 		Timeout: c.Limits.Timeout, Idle: c.Limits.Idle, MaxTurns: c.Limits.MaxTurns,
 	}
+	model, repairs := cmp.Or(r.Model, r.Name), cmp.Or(r.Repairs, c.Limits.Repairs)
 	for turn := 0; ; turn++ {
 		call.Step = key
 		if turn > 0 {
 			call.Step = fmt.Sprintf("%s/repair-%d", key, turn)
 		}
-		answer, err := c.turn(ctx, at.Work, call)
+		answer, err := c.turn(ctx, at.Work, model, call)
 		if err != nil {
 			return out, "", err
 		}
@@ -171,7 +177,7 @@ func converse[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Ou
 		if len(errs) == 0 {
 			return out, "", nil
 		}
-		if turn >= c.Limits.Repairs {
+		if turn >= repairs {
 			return out, fmt.Sprintf("no valid answer after %d turns: %s", turn+1, errs[0]), nil
 		}
 		call.Session = answer.liveSession

@@ -47,33 +47,38 @@ func (a Answer) said() string {
 // maxText bounds the text kept of an answer without output.
 const maxText = 16 << 10
 
-// turn returns the recorded answer of call.Step or runs the agent.
-func (c *Crew) turn(ctx context.Context, work Workspace, call runtime.Call) (Answer, error) {
-	live := ""
-	commit := ""
+// turn returns the recorded answer of call.Step or runs the agent that the
+// model key stands for.
+func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runtime.Call) (Answer, error) {
+	var ours Answer // as run returned it, with what the record does not tell
 	ran := false
+	held := c.hold(call)
+	defer held.drop()
 	answer, err := step.Do(ctx, c.Journal, call.Step, func(ctx context.Context) (Answer, error) {
 		ran = true
-		a, err := c.run(ctx, work, call)
-		live, commit = a.liveSession, a.entry.Commit
-		return a, err
+		var err error
+		ours, err = c.run(ctx, work, model, call, held)
+		return ours, err
 	})
 	if err != nil {
 		return Answer{}, err
 	}
-	answer.liveSession = live
-	if !ran {
+	commit := ours.entry.Commit
+	if ran {
+		held.record(ours.entry.CostMicros)
+	} else {
 		commit = c.Journal.Commit(call.Step)
 	}
+	answer.liveSession = ours.liveSession
 	if commit != "" {
 		work.Found(commit)
 	}
 	return answer, nil
 }
 
-// run runs one turn for real: slot, budget, worktree, agent, commit.
-func (c *Crew) run(ctx context.Context, work Workspace, call runtime.Call) (Answer, error) {
-	target, err := c.Target(call.Role)
+// run runs one turn for real: slot, worktree, budget, agent, commit.
+func (c *Crew) run(ctx context.Context, work Workspace, model string, call runtime.Call, held *hold) (Answer, error) {
+	target, err := c.Target(model)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -83,13 +88,6 @@ func (c *Crew) run(ctx context.Context, work Workspace, call runtime.Call) (Answ
 		return Answer{}, err
 	}
 	defer release()
-	reserve, err := c.Budget.reserve()
-	if err != nil {
-		return Answer{}, err
-	}
-	var result runtime.Result
-	defer func() { reserve.settle(result.CostMicros) }()
-	call.BudgetMicros = reserve.micros
 	if call.Home, err = c.Home(call.Step); err != nil {
 		return Answer{}, err
 	}
@@ -97,7 +95,7 @@ func (c *Crew) run(ctx context.Context, work Workspace, call runtime.Call) (Answ
 		return Answer{}, fmt.Errorf("prepare the worktree of %s: %w", call.Step, err)
 	}
 
-	result, failure, err := c.try(ctx, target, call)
+	result, failure, err := c.try(ctx, target, call, held)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -161,12 +159,19 @@ func (c *Crew) collect(ctx context.Context, work Workspace) (commit, refusal str
 }
 
 // try runs the agent, again after transient failures. A failure is what ended
-// the call for good; an error is what must not be recorded.
-func (c *Crew) try(ctx context.Context, target Target, call runtime.Call) (result runtime.Result, failure string, err error) {
+// the call for good; an error is what must not be recorded. The budget is asked
+// before each try.
+func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *hold) (result runtime.Result, failure string, err error) {
 	pause := c.Limits.Backoff
 	var spent runtime.Result
 	for attempt := 0; ; attempt++ {
+		if err := held.begin(ctx, call.Timeout); err != nil {
+			return spent, "", err
+		}
+		call.BudgetMicros = held.micros
+		start := time.Now()
 		result, err = c.once(ctx, target.Runtime, call)
+		held.end(ctx, result.CostMicros, time.Since(start))
 		result.CostMicros += spent.CostMicros
 		result.Usage.Input += spent.Usage.Input
 		result.Usage.Output += spent.Usage.Output

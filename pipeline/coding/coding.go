@@ -8,10 +8,7 @@ package coding
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
-	"sync"
 
 	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/debt"
@@ -47,7 +44,7 @@ type Task struct {
 	MaxAdvisorInvocations int    // 0: the Issue Advisor is not asked
 	CanSplit              bool   // a sub-issue cannot be split again
 	// Background is what the build knows at this moment: it may grow while the
-	// issue is worked on. It is asked for before each call.
+	// issue is worked on. It is asked for before each call, from one goroutine.
 	Background func() Background
 }
 
@@ -94,273 +91,125 @@ func (r Result) Done() bool {
 	return r.Outcome == report.Completed || r.Outcome == report.CompletedWithDebt
 }
 
-// Run works on the task until it is approved, stuck, or out of iterations. The
-// error is one that stops the build; a failed issue is a Result.
+// Run works on the task, round after round as the Issue Advisor decides, until
+// it is approved or given up. The error is one that stops the build; a failed
+// issue is a Result.
 func Run(ctx context.Context, crew *agent.Crew, site Site, task Task) (Result, error) {
-	l := loop{crew: crew, site: site, task: task, tree: site.Open(task.Issue.Key(), task.Base)}
-	l.notes = task.Background().Notes
-	for l.iteration = 1; l.iteration <= task.MaxIterations; l.iteration++ {
-		done, err := l.iterate(ctx)
+	w := &work{crew: crew, site: site, task: task, issue: task.Issue, tree: site.Open(task.Issue.Key(), task.Base)}
+	for {
+		w.rounds++
+		r := &round{work: w}
+		approved, err := r.run(ctx)
 		if err != nil {
 			return Result{}, err
 		}
-		if done {
-			return l.result(""), nil
+		if approved {
+			return w.completed(), nil
 		}
-		if why := l.stuck(); why != "" {
-			return l.result(why), nil
+		if len(w.advice) >= task.MaxAdvisorInvocations {
+			return w.result(report.FailedUnrecoverable, r.ended), nil
+		}
+		decision, err := w.consult(ctx, r.ended)
+		if err != nil {
+			return Result{}, err
+		}
+		if result, ended := w.follow(decision); ended {
+			return result, nil
 		}
 	}
-	l.iteration = task.MaxIterations
-	return l.result(fmt.Sprintf("not approved after %d iterations; last: %s", task.MaxIterations, firstLine(l.last()))), nil
 }
 
-// loop is the state of one issue, owned by Run's goroutine.
-type loop struct {
+// work is the state of one issue over all its rounds, owned by Run's goroutine.
+type work struct {
 	crew *agent.Crew
 	site Site
 	task Task
 	tree Tree
 
-	notes     []graph.Note
-	iteration int
-	idle      int      // iterations in a row that changed nothing
-	said      []string // the feedback of each iteration
-	gaveUp    bool     // the Synthesizer called it stuck
-	summary   string
-	debt      debt.Ledger // of the approval: what earlier verdicts named was answered by another iteration
+	rounds     int
+	iterations int         // of all rounds
+	issue      graph.Issue // the task's, with its criteria as they stand
+	last       Submission
+	feedback   string // to the next Coder
+	seen       sight
+	block      *ReviewResult // the last verdict, if it is a block
+	faults     []Fault
+
+	tried      []Tried
+	advice     []Advice
+	directions []string // to the Coder, of each decision to try again
+	relaxed    bool
+	givenUp    []string // texts of criteria that are no longer asked for
+	dropped    []graph.Criterion
+	conceded   []debt.Item // one for each criterion that was relaxed or dropped
+	debt       debt.Ledger // of the approval: what earlier verdicts named was answered by another iteration
 }
 
-// unchanged is the feedback to a Coder who did nothing.
-const unchanged = "Nothing was changed. Make the change that the issue asks for."
-
-// maxSame is how often the same feedback may come before the loop is stuck.
-const maxSame = 3
-
-func (l *loop) key() string {
-	return fmt.Sprintf("%s/round-1/iter-%d", l.task.Key, l.iteration)
+// sight is what is known of the change: what was seen last, and on which commit.
+type sight struct {
+	tested   evidence.Result
+	testedAt string // empty: never
+	review   *ReviewResult
+	readAt   string // commit that the review and QA are about
+	qa       *QAResult
 }
 
-func (l *loop) last() string {
-	if len(l.said) == 0 {
-		return ""
-	}
-	return l.said[len(l.said)-1]
-}
+// key names the journal entries of the present round.
+func (w *work) key() string { return fmt.Sprintf("%s/round-%d", w.task.Key, w.rounds) }
 
-// iterate is one turn of coder and judges.
-func (l *loop) iterate(ctx context.Context) (done bool, err error) {
-	before := l.tree.Head()
-	at := agent.Place{Key: l.key(), Work: l.tree}
-	sub, err := agent.Ask(ctx, l.crew, at, Coder, Assignment{
-		Issue: l.task.Issue, Spec: l.task.Spec, Notes: l.notes, Iteration: l.iteration, Feedback: l.last(),
-	})
-	if l.tree.Head() == before {
-		l.idle++
-	} else {
-		l.idle = 0
+// changed reports whether there is any work.
+func (w *work) changed() bool { return w.tree.Head() != w.task.Base }
+
+// diff is the text of the work so far.
+func (w *work) diff(ctx context.Context) (string, error) {
+	if !w.changed() {
+		return "", nil
 	}
-	if failure, ok := errors.AsType[*agent.Failure](err); ok {
-		l.fail("The previous attempt gave no usable answer: " + failure.Reason)
-		return false, nil
-	}
+	text, err := w.site.Diff(ctx, w.task.Base, w.tree.Head())
 	if err != nil {
-		return false, err
+		return "", fmt.Errorf("diff of %s: %w", w.task.Issue.Key(), err)
 	}
-	l.summary = sub.Summary
-	if l.tree.Head() == l.task.Base {
-		l.fail(unchanged)
-		return false, nil
-	}
-	if !sub.Complete {
-		l.fail("You said that the work is not complete: " + sub.Summary + "\nGo on from there.")
-		return false, nil
-	}
-	return l.judge(ctx)
-}
-
-func (l *loop) fail(feedback string) { l.said = append(l.said, feedback) }
-
-// judge has the newest commit tested and reviewed.
-func (l *loop) judge(ctx context.Context) (approved bool, err error) {
-	tested, err := l.test(ctx, "commands")
-	if err != nil {
-		return false, err
-	}
-	diff, err := l.site.Diff(ctx, l.task.Base, l.tree.Head())
-	if err != nil {
-		return false, fmt.Errorf("diff of %s: %w", l.task.Issue.Key(), err)
-	}
-	change := Change{Issue: l.task.Issue, Spec: l.task.Spec, Summary: l.summary, Diff: diff, Evidence: tested}
-	if l.task.Issue.Guidance.NeedsDeeperQA {
-		return l.flagged(ctx, change)
-	}
-	review, err := l.review(ctx, change)
-	if err != nil {
-		return false, err
-	}
-	if review.Approved && tested.Passed() {
-		l.accept(tested, review)
-		return true, nil
-	}
-	l.fail(feedback(tested, review, nil))
-	return false, nil
-}
-
-// flagged is the deeper path: QA on a copy of the commit beside the reviewer,
-// then a synthesis of both.
-func (l *loop) flagged(ctx context.Context, change Change) (approved bool, err error) {
-	commit := l.tree.Head()
-	copied := l.site.Open(fmt.Sprintf("%s-qa-%d", l.task.Issue.Key(), l.iteration), commit)
-	var (
-		qa            QAResult
-		review        ReviewResult
-		qaErr, revErr error
-		both          sync.WaitGroup
-	)
-	both.Go(func() {
-		at := agent.Place{Key: l.key(), Work: copied}
-		qa, qaErr = agent.Ask(ctx, l.crew, at, QA, change)
-	})
-	both.Go(func() { review, revErr = l.review(ctx, change) })
-	both.Wait()
-	if err := errors.Join(qaErr, revErr); err != nil {
-		return false, err
-	}
-	tested, err := change.Evidence, error(nil)
-	if copied.Head() != commit {
-		// QA's tests go with the issue, so what is judged is the commit with them.
-		l.tree.Found(copied.Head())
-		if tested, err = l.test(ctx, "commands-qa"); err != nil {
-			return false, err
-		}
-	}
-	v := Verdicts{Issue: l.task.Issue, QA: qa, Review: review, Evidence: tested, Earlier: l.said}
-	s, err := agent.Ask(ctx, l.crew, agent.Place{Key: l.key(), Work: l.tree}, Synthesizer, v)
-	if err != nil {
-		return false, err
-	}
-	// The synthesis decides between opinions. It cannot overrule the commands,
-	// a block, or a reviewer who did not approve.
-	if s.Action == Approve && review.Approved && tested.Passed() {
-		l.accept(tested, review)
-		if !qa.Passed {
-			l.debt.Record(debt.Item{
-				Type: debt.UnverifiedCriteria, Severity: debt.Medium, IssueName: l.task.Issue.Name,
-				Justification: fmt.Sprintf("QA did not pass it (%s); it was approved all the same: %s", firstLine(qa.Summary), firstLine(s.Summary)),
-				FollowUp:      "look at what QA reported before merging",
-			})
-		}
-		return true, nil
-	}
-	l.gaveUp = s.Stuck
-	l.fail(strings.TrimSpace(s.Summary + "\n" + feedback(tested, review, &qa)))
-	return false, nil
-}
-
-// review asks the reviewer. One who does not answer leaves the commands to
-// decide, at the price of debt.
-func (l *loop) review(ctx context.Context, change Change) (ReviewResult, error) {
-	r, err := agent.Ask(ctx, l.crew, agent.Place{Key: l.key(), Work: l.tree}, Reviewer, change)
-	failure, failed := errors.AsType[*agent.Failure](err)
-	if !failed {
-		return r, err
-	}
-	return ReviewResult{
-		Approved: change.Evidence.Green(),
-		Summary:  "The review failed: " + failure.Reason,
-		DebtItems: []Shortfall{{
-			Type: debt.WaivedReview, Severity: debt.High,
-			Justification: "no reviewer read this change: " + failure.Reason, FollowUp: "review it before merging",
-		}},
-	}, nil
+	return text, nil
 }
 
 // test runs the engine's commands on the newest commit, once per journal.
-func (l *loop) test(ctx context.Context, name string) (evidence.Result, error) {
-	commit := l.tree.Head()
-	r, err := step.Do(ctx, l.crew.Journal, l.key()+"/"+name, func(ctx context.Context) (evidence.Result, error) {
-		return l.site.Test(ctx, commit)
+func (w *work) test(ctx context.Context, key string) (evidence.Result, error) {
+	commit := w.tree.Head()
+	r, err := step.Do(ctx, w.crew.Journal, key, func(ctx context.Context) (evidence.Result, error) {
+		return w.site.Test(ctx, commit)
 	})
 	if err != nil {
-		return r, fmt.Errorf("test %s: %w", l.task.Issue.Key(), err)
+		return r, fmt.Errorf("test %s: %w", w.task.Issue.Key(), err)
 	}
+	w.seen.tested, w.seen.testedAt = r, commit
 	return r, nil
 }
 
-// accept turns what was let pass into debt.
-func (l *loop) accept(tested evidence.Result, review ReviewResult) {
-	name := l.task.Issue.Name
-	for _, s := range review.DebtItems {
-		item := debt.Item{
-			Type: s.Type, Severity: s.Severity, IssueName: name,
-			Criterion: s.Criterion, Justification: s.Justification, FollowUp: s.FollowUp,
-		}
-		if item.Type == "" {
-			item.Type = debt.MissingFeature
-		}
-		l.debt.Record(item)
+// completed is the result of work that may land: whatever was let pass on the
+// way is its debt.
+func (w *work) completed() Result {
+	var all debt.Ledger
+	all.Record(w.conceded...)
+	all.Record(w.debt.Items()...)
+	r := w.result(report.Completed, "")
+	r.Debt = all.Items()
+	if len(r.Debt) > 0 {
+		r.Outcome = report.CompletedWithDebt
 	}
-	l.debt.Record(EvidenceDebt(name, tested)...)
+	return r
 }
 
-// EvidenceDebt is what the engine could not see: no command to run, or two
-// results on one commit.
-func EvidenceDebt(issue string, r evidence.Result) []debt.Item {
-	if r.None {
-		return []debt.Item{{
-			Type: debt.UnverifiedCriteria, Severity: debt.High, IssueName: issue,
-			Justification: "no command to build or test with was found; looked at " + strings.Join(r.LookedAt, ", "),
-			FollowUp:      "name the commands in .github/slipway.yml",
-		}}
+// result is where the work stands. What was conceded is debt of work that
+// lands, not of work that fails: there the whole issue is.
+func (w *work) result(outcome report.Outcome, cause string) Result {
+	r := Result{
+		Outcome: outcome, Commit: w.tree.Head(), Changed: w.changed(), Iterations: w.iterations, Rounds: w.rounds,
+		Summary: w.last.Summary, Cause: cause, Dropped: w.dropped, Advice: w.advice, Blocked: w.block != nil,
+		Files: w.last.FilesChanged, Learnings: w.last.Learnings, Interfaces: w.last.Interfaces,
+		TestSummary: w.last.TestSummary, Faults: w.faults,
 	}
-	var out []debt.Item
-	for _, c := range r.Commands {
-		if c.Flaky {
-			out = append(out, debt.Item{
-				Type: debt.UnverifiedCriteria, Severity: debt.Medium, IssueName: issue,
-				Justification: fmt.Sprintf("%q failed and then passed on the same commit", c.Line),
-				FollowUp:      "find out why it is not stable",
-			})
-		}
+	if w.relaxed {
+		r.Criteria = w.issue.AcceptanceCriteria
 	}
-	return out
-}
-
-// stuck says why another iteration would not help, or nothing.
-func (l *loop) stuck() string {
-	if l.gaveUp {
-		return "stuck: " + firstLine(l.last())
-	}
-	if l.idle >= 2 {
-		why := "stuck: two iterations changed nothing"
-		if l.last() != unchanged {
-			why += "; last: " + firstLine(l.last())
-		}
-		return why
-	}
-	same := 0
-	for _, s := range l.said {
-		if fingerprint(s) == fingerprint(l.last()) {
-			same++
-		}
-	}
-	if same >= maxSame {
-		return fmt.Sprintf("stuck: the same feedback came %d times: %s", same, firstLine(l.last()))
-	}
-	return ""
-}
-
-func (l *loop) result(cause string) Result {
-	out := report.Completed
-	switch {
-	case cause != "":
-		out = report.FailedUnrecoverable
-	case len(l.debt.Items()) > 0:
-		out = report.CompletedWithDebt
-	}
-	return Result{
-		Outcome: out, Commit: l.tree.Head(), Changed: l.tree.Head() != l.task.Base, Rounds: 1,
-		Iterations: l.iteration, Summary: l.summary, Cause: cause, Debt: l.debt.Items(),
-	}
+	return r
 }

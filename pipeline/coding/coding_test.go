@@ -3,7 +3,6 @@ package coding
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
 	"github.com/slipway-dev/slipway/pipeline/finding"
-	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/runtime"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -34,29 +32,32 @@ func TestLoop(t *testing.T) {
 		script  script
 		outcome func(commit string) evidence.Result
 
-		want   Result // without Debt
+		want   Result // without Debt, Faults and Files
 		debt   []debt.Item
+		faults string // the patterns
 		tested int
 		steps  string // of the agents, without the common prefix; empty: not looked at
 	}{
 		"approved at once": {
 			script: script{"coder": {done}, "code_reviewer": {approve}},
-			want:   Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Rounds: 1, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			tested: 1, steps: "iter-1/coder iter-1/code_reviewer",
 		},
 		"approved after one fix": {
 			script: script{"coder": {done}, "code_reviewer": {fixable, approve}},
-			want:   Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Rounds: 1, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
 			tested: 2, steps: "iter-1/coder iter-1/code_reviewer iter-2/coder iter-2/code_reviewer",
+			faults: "Flush is not checked",
 		},
 		"red commands are never approved": {
 			script:  script{"coder": {done}, "code_reviewer": {approve}},
 			outcome: redAlways,
 			want: Result{
-				Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
 				Cause: "stuck: the same feedback came 3 times: `go test ./...` failed with exit code 1:",
 			},
 			tested: 3,
+			faults: strings.Repeat("go test ./...: --- FAIL: TestX | ", 2) + "go test ./...: --- FAIL: TestX",
 		},
 		"red once, then green": {
 			script: script{"coder": {done}, "code_reviewer": {approve}},
@@ -66,12 +67,13 @@ func TestLoop(t *testing.T) {
 				}
 				return green
 			},
-			want:   Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Rounds: 1, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
 			tested: 2,
+			faults: "go test ./...: --- FAIL: TestX",
 		},
 		"no reviewer, green commands": {
 			script: script{"coder": {done}, "code_reviewer": {gone}},
-			want:   Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:   Result{Outcome: report.CompletedWithDebt, Rounds: 1, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			debt: []debt.Item{{
 				Type: debt.WaivedReview, Severity: debt.High, IssueName: "csv-writer",
 				Justification: "no reviewer read this change: it crashed", FollowUp: "review it before merging",
@@ -82,16 +84,17 @@ func TestLoop(t *testing.T) {
 			script:  script{"coder": {done}, "code_reviewer": {gone}},
 			outcome: redAlways,
 			want: Result{
-				Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
 				Cause: "stuck: the same feedback came 3 times: `go test ./...` failed with exit code 1:",
 			},
 			tested: 3,
+			faults: strings.Repeat("go test ./...: --- FAIL: TestX | ", 2) + "go test ./...: --- FAIL: TestX",
 		},
 		"no reviewer, no commands": {
 			script:  script{"coder": {done}, "code_reviewer": {gone}},
 			outcome: func(string) evidence.Result { return none },
 			want: Result{
-				Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
 				Cause: "stuck: the same feedback came 3 times: The reviewer asks for changes: The review failed: it crashed",
 			},
 			tested: 3,
@@ -99,20 +102,22 @@ func TestLoop(t *testing.T) {
 		"a block is never handed on": {
 			script: script{"coder": {done}, "code_reviewer": {block}},
 			want: Result{
-				Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
-				Cause: "stuck: the same feedback came 3 times: The reviewer blocks this change: It deletes the data.",
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
+				Cause: "stuck: the same feedback came 3 times: The reviewer blocks this change: It deletes the data.", Blocked: true,
 			},
 			tested: 3,
+			faults: strings.Repeat("It deletes the data. | ", 2) + "It deletes the data.",
 		},
 		"a block gets its chance of a fix": {
 			script: script{"coder": {done}, "code_reviewer": {block, approve}},
-			want:   Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Rounds: 1, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
 			tested: 2,
+			faults: "It deletes the data.",
 		},
 		"no commands found": {
 			script:  script{"coder": {done}, "code_reviewer": {approve}},
 			outcome: func(string) evidence.Result { return none },
-			want:    Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.CompletedWithDebt, Rounds: 1, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			debt: []debt.Item{{
 				Type: debt.UnverifiedCriteria, Severity: debt.High, IssueName: "csv-writer",
 				Justification: "no command to build or test with was found; looked at go.mod, Makefile",
@@ -123,7 +128,7 @@ func TestLoop(t *testing.T) {
 		"a flaky command": {
 			script:  script{"coder": {done}, "code_reviewer": {approve}},
 			outcome: func(string) evidence.Result { return flaky },
-			want:    Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.CompletedWithDebt, Rounds: 1, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			debt: []debt.Item{{
 				Type: debt.UnverifiedCriteria, Severity: debt.Medium, IssueName: "csv-writer",
 				Justification: `"go test ./..." failed and then passed on the same commit`, FollowUp: "find out why it is not stable",
@@ -138,65 +143,69 @@ func TestLoop(t *testing.T) {
 					{Type: debt.UnmetCriterion, Severity: debt.High, Criterion: "exit code 2", Justification: "it is 1"},
 				}}},
 			}},
-			want: Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
+			want: Result{Outcome: report.CompletedWithDebt, Rounds: 1, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
 			debt: []debt.Item{
 				{Type: debt.UnmetCriterion, Severity: debt.High, IssueName: "csv-writer", Criterion: "exit code 2", Justification: "it is 1"},
 				{Type: debt.MissingFeature, Severity: debt.Low, IssueName: "csv-writer", Justification: "no nested fields", FollowUp: "decide"},
 			},
 			tested: 2,
+			faults: "No.",
 		},
 		"two iterations that change nothing": {
 			script: script{"coder": {unedited}},
-			want:   Result{Commit: "base", Iterations: 2, Summary: "Nothing to do.", Cause: "stuck: two iterations changed nothing"},
+			want:   Result{Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base", Iterations: 2, Summary: "Nothing to do.", Cause: "stuck: two iterations changed nothing"},
 		},
 		"idle iterations that are not in a row do not count": {
 			script: script{"coder": {unedited, done, unedited, done}, "code_reviewer": {refuse("a"), refuse("b"), approve}},
-			want:   Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 4, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Rounds: 1, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 4, Summary: "Done."},
 			tested: 3,
+			faults: "a | b",
 		},
 		"two crashes of the coder": {
-			script: script{"coder": {gone}},
+			script: script{"coder": {gone}, "retry_advisor": {gone}},
 			want: Result{
-				Commit: "base", Iterations: 2,
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base", Iterations: 2,
 				Cause: "stuck: two iterations changed nothing; last: The previous attempt gave no usable answer: it crashed",
 			},
 		},
 		"a coder that runs out of time goes on from its own work": {
-			script: script{"coder": {{edit: true, err: gone.err}, {edit: true, err: gone.err}, done}, "code_reviewer": {approve}},
-			want:   Result{Outcome: report.Completed, Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done."},
+			script: script{"coder": {{edit: true, err: gone.err}, {edit: true, err: gone.err}, done}, "retry_advisor": {gone}, "code_reviewer": {approve}},
+			want:   Result{Outcome: report.Completed, Rounds: 1, Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done."},
 			tested: 1,
 		},
 		"work that the coder calls incomplete is not judged": {
 			script: script{"coder": {{out: Submission{Summary: "Half."}, edit: true}, done}, "code_reviewer": {approve}},
-			want:   Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
+			want:   Result{Outcome: report.Completed, Rounds: 1, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done."},
 			tested: 1, steps: "iter-1/coder iter-2/coder iter-2/code_reviewer",
 		},
 		"out of iterations": {
 			script: script{"coder": {done}, "code_reviewer": {refuse("a"), refuse("b"), refuse("c"), refuse("d"), refuse("e")}},
 			want: Result{
-				Commit: "base" + strings.Repeat("+issue-07", 5), Changed: true, Iterations: 5, Summary: "Done.",
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base" + strings.Repeat("+issue-07", 5), Changed: true, Iterations: 5, Summary: "Done.",
 				Cause: "not approved after 5 iterations; last: The reviewer asks for changes: e",
 			},
 			tested: 5,
+			faults: "a | b | c | d | e",
 		},
 		"the same feedback but for its numbers": {
 			script: script{"coder": {done}, "code_reviewer": {refuse("line 3 fails after 1.5 s"), refuse("Line 14 fails after 2 s"), refuse("line  7 fails after 0.1 s")}},
 			want: Result{
-				Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
 				Cause: "stuck: the same feedback came 3 times: The reviewer asks for changes: line  7 fails after 0.1 s",
 			},
 			tested: 3,
+			faults: "line # fails after # s | Line # fails after # s | line # fails after # s",
 		},
 		"flagged: QA's tests become part of the issue": {
 			flagged: true,
 			script:  script{"coder": {done}, "code_reviewer": {approve}, "qa": {qaPass}, "qa_synthesizer": {decide(Approve, "All agree.")}},
-			want:    Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07-qa-1", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.Completed, Rounds: 1, Commit: "base+issue-07+issue-07-qa-1", Changed: true, Iterations: 1, Summary: "Done."},
 			tested:  2,
 		},
 		"flagged: QA without tests of its own": {
 			flagged: true,
 			script:  script{"coder": {done}, "code_reviewer": {approve}, "qa": {{out: qaPass.out}}, "qa_synthesizer": {decide(Approve, "All agree.")}},
-			want:    Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.Completed, Rounds: 1, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			tested:  1,
 		},
 		"flagged: the synthesizer cannot overrule red commands": {
@@ -209,24 +218,26 @@ func TestLoop(t *testing.T) {
 				return green
 			},
 			want: Result{
-				Commit: "base+issue-07+issue-07-qa-1+issue-07+issue-07-qa-2+issue-07+issue-07-qa-3", Changed: true, Iterations: 3, Summary: "Done.",
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base+issue-07+issue-07-qa-1+issue-07+issue-07-qa-2+issue-07+issue-07-qa-3", Changed: true, Iterations: 3, Summary: "Done.",
 				Cause: "stuck: the same feedback came 3 times: Fine by me.",
 			},
 			tested: 6,
+			faults: strings.Repeat("go test ./...: --- FAIL: TestX | ", 2) + "go test ./...: --- FAIL: TestX",
 		},
 		"flagged: nor a reviewer who blocks": {
 			flagged: true,
 			script:  script{"coder": {done}, "code_reviewer": {block}, "qa": {qaPass}, "qa_synthesizer": {decide(Approve, "Fine by me.")}},
 			want: Result{
-				Commit: "base+issue-07+issue-07-qa-1+issue-07+issue-07-qa-2+issue-07+issue-07-qa-3", Changed: true, Iterations: 3, Summary: "Done.",
-				Cause: "stuck: the same feedback came 3 times: Fine by me.",
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base+issue-07+issue-07-qa-1+issue-07+issue-07-qa-2+issue-07+issue-07-qa-3", Changed: true, Iterations: 3, Summary: "Done.",
+				Cause: "stuck: the same feedback came 3 times: Fine by me.", Blocked: true,
 			},
 			tested: 6,
+			faults: strings.Repeat("It deletes the data. | ", 2) + "It deletes the data.",
 		},
 		"flagged: approval against QA is debt": {
 			flagged: true,
 			script:  script{"coder": {done}, "code_reviewer": {approve}, "qa": {qaFail}, "qa_synthesizer": {decide(Approve, "Not asked for.")}},
-			want:    Result{Outcome: report.Completed, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.CompletedWithDebt, Rounds: 1, Commit: "base+issue-07", Changed: true, Iterations: 1, Summary: "Done."},
 			debt: []debt.Item{{
 				Type: debt.UnverifiedCriteria, Severity: debt.Medium, IssueName: "csv-writer",
 				Justification: "QA did not pass it (One does not hold.); it was approved all the same: Not asked for.",
@@ -240,21 +251,22 @@ func TestLoop(t *testing.T) {
 				decide(Fix, "Mend the empty case."), {out: Synthesis{Action: Fix, Summary: "It comes back each time.", Stuck: true}},
 			}},
 			want: Result{
-				Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done.", Cause: "stuck: It comes back each time.",
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base+issue-07+issue-07", Changed: true, Iterations: 2, Summary: "Done.", Cause: "stuck: It comes back each time.",
 			},
 			tested: 2,
+			faults: "TestEmpty: panic | TestEmpty: panic",
 		},
 		"flagged: without a synthesizer the rule approves": {
 			flagged: true,
 			script:  script{"coder": {done}, "code_reviewer": {approve}, "qa": {qaPass}, "qa_synthesizer": {gone}},
-			want:    Result{Outcome: report.Completed, Commit: "base+issue-07+issue-07-qa-1", Changed: true, Iterations: 1, Summary: "Done."},
+			want:    Result{Outcome: report.Completed, Rounds: 1, Commit: "base+issue-07+issue-07-qa-1", Changed: true, Iterations: 1, Summary: "Done."},
 			tested:  2,
 		},
 		"flagged: without a synthesizer and QA the rule does not": {
 			flagged: true,
 			script:  script{"coder": {done}, "code_reviewer": {approve}, "qa": {gone}, "qa_synthesizer": {gone}},
 			want: Result{
-				Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
+				Outcome: report.FailedUnrecoverable, Rounds: 1, Commit: "base" + strings.Repeat("+issue-07", 3), Changed: true, Iterations: 3, Summary: "Done.",
 				Cause: "stuck: the same feedback came 3 times: QA did not pass it: QA did not answer: issue-07/round-1/iter-3/qa: it crashed",
 			},
 			tested: 3,
@@ -266,13 +278,16 @@ func TestLoop(t *testing.T) {
 			b.site.outcome = c.outcome
 			b.task.Issue.Guidance.NeedsDeeperQA = c.flagged
 			got := b.run(t)
-			items := got.Debt
-			got.Debt = nil
+			items, faults := got.Debt, patterns(got)
+			got.Debt, got.Faults, got.Files = nil, nil, nil
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 			if !slices.Equal(items, c.debt) {
 				t.Errorf("debt %+v\nwant %+v", items, c.debt)
+			}
+			if faults != c.faults {
+				t.Errorf("faults %q, want %q", faults, c.faults)
 			}
 			if len(b.site.tested) != c.tested {
 				t.Errorf("the engine tested %v, want %d runs", b.site.tested, c.tested)
@@ -285,7 +300,7 @@ func TestLoop(t *testing.T) {
 			// The same journal again: nobody is asked, nothing is run, all is equal.
 			asked, tested := len(b.agents.Calls()), len(b.site.tested)
 			again := b.run(t)
-			again.Debt = nil
+			again.Debt, again.Faults, again.Files = nil, nil, nil
 			if !reflect.DeepEqual(again, got) {
 				t.Errorf("replayed %+v\nfirst    %+v", again, got)
 			}
@@ -296,29 +311,13 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-func TestCoderSeesEverythingAtEveryIteration(t *testing.T) {
-	b := newBench(script{"coder": {done}, "code_reviewer": {
-		{out: ReviewResult{Summary: "One error is lost.", Findings: []finding.Finding{{Severity: "high", Path: "csv.go", StartLine: 3, Title: "Flush is not checked"}}}}, approve,
-	}})
-	b.task.Issue.AcceptanceCriteria = []graph.Criterion{{Text: "a comma is quoted", PRDIDs: []string{"ac-1"}}}
-	b.task.Issue.Guidance.TestingGuidance = "try an empty record"
-	notes := []graph.Note{{FromIssue: "record", Kind: graph.FailureNote, Delivered: "no Fields method"}}
-	b.task.Background = func() Background { return Background{Notes: notes} }
-	b.run(t)
-	prompts := b.prompts("coder")
-	for i, p := range prompts {
-		for _, want := range []string{"Add WriteCSV.", "## Goal", "a comma is quoted", "try an empty record", "no Fields method"} {
-			if !strings.Contains(p, want) {
-				t.Errorf("iteration %d does not see %q", i+1, want)
-			}
-		}
+// patterns are those of a result's faults.
+func patterns(r Result) string {
+	var all []string
+	for _, f := range r.Faults {
+		all = append(all, f.Pattern)
 	}
-	if strings.Contains(prompts[0], "feedback") {
-		t.Error("the first iteration has feedback")
-	}
-	for _, want := range []string{"iteration 2", "One error is lost.", "csv.go:3: Flush is not checked"} {
-		wantIn(t, prompts[1], want)
-	}
+	return strings.Join(all, " | ")
 }
 
 func TestFeedbackNamesWhatTheEngineAndQASaw(t *testing.T) {
@@ -408,43 +407,40 @@ func TestWhatStopsTheBuildStopsTheLoop(t *testing.T) {
 	}
 }
 
-// The loop is stopped before each of its steps in turn and run again: it ends
-// as if nothing had happened, and no recorded step is repeated.
-func TestStoppedAnywhereItEndsTheSame(t *testing.T) {
-	make := func() *bench {
-		return newBench(script{"coder": {done}, "code_reviewer": {approve}, "qa": {qaPass}, "qa_synthesizer": {decide(Approve, "All agree.")}}).flagged()
-	}
-	whole := make()
-	want := whole.run(t)
-	for stop := range len(whole.log.Keys()) {
-		t.Run(fmt.Sprintf("after %d steps", stop), func(t *testing.T) {
-			b := make()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			if stop == 0 {
-				cancel()
+// No role is too small to stop the build: a provider that refuses it refuses
+// them all.
+func TestAFatalErrorOfAnyRoleStopsTheLoop(t *testing.T) {
+	fatal := answer{err: &runtime.Error{Class: runtime.Fatal, Reason: "no credit"}}
+	for role, recorded := range map[string]int{"coder": 0, "retry_advisor": 1, "code_reviewer": 5, "qa_synthesizer": 6, "issue_advisor": 17} {
+		t.Run(role, func(t *testing.T) {
+			b := newBench(script{
+				"coder": {gone, done}, "retry_advisor": {retry}, "code_reviewer": {refuse("no")}, "qa": {{out: qaPass.out}},
+				"qa_synthesizer": {decide(Fix, "No.")}, "issue_advisor": {advice(Decision{Action: AcceptWithDebt})},
+			}).flagged().advised(1)
+			b.task.MaxIterations = 4
+			b.script[role] = []answer{fatal}
+			_, err := Run(t.Context(), b.crew(t), b.site, b.task)
+			if !errors.Is(err, agent.ErrFatal) {
+				t.Errorf("error %v, want %v", err, agent.ErrFatal)
 			}
-			journal := b.log.Open(t, step.Options{})
-			limited := agenttest.Crew(journal, agenttest.New(func(ctx context.Context, c runtime.Call, emit func(runtime.Event)) (runtime.Result, error) {
-				if len(b.log.Keys()) >= stop {
-					cancel()
-					return runtime.Result{}, ctx.Err()
-				}
-				return b.agents.Run(ctx, c, emit)
-			}))
-			_, err := Run(ctx, limited, b.site, b.task)
-			if err != nil && !errors.Is(err, context.Canceled) {
-				t.Fatal(err)
-			}
-			stored := b.log.Keys()
-			if got := b.run(t); !reflect.DeepEqual(got, want) {
-				t.Errorf("got  %+v\nwant %+v", got, want)
-			}
-			keys := b.log.Keys()
-			if len(keys) != len(whole.log.Keys()) || !slices.Equal(keys[:len(stored)], stored) {
-				t.Errorf("stored %v, then %v", stored, keys)
+			if keys := b.log.Keys(); len(keys) != recorded {
+				t.Errorf("%d records, want %d: %v", len(keys), recorded, keys)
 			}
 		})
+	}
+}
+
+func TestACancelledBuildStopsTheLoop(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	agents := agenttest.New(func(context.Context, runtime.Call, func(runtime.Event)) (runtime.Result, error) {
+		cancel(enough)
+		return runtime.Result{}, ctx.Err()
+	})
+	b := newBench(nil)
+	crew := agenttest.Crew(b.log.Open(t, step.Options{}), agents)
+	if _, err := Run(ctx, crew, b.site, b.task); !errors.Is(err, enough) || len(b.log.Keys()) != 0 {
+		t.Errorf("error %v, stored %v", err, b.log.Keys())
 	}
 }
 

@@ -46,12 +46,15 @@ func feedback(tested evidence.Result, review ReviewResult, qa *QAResult) string 
 
 // changing is what differs between two runs that say the same: numbers,
 // addresses, durations.
-var changing = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+(\.[0-9]+)?`)
+var changing = regexp.MustCompile(`(?i)0x[0-9a-f]+|[0-9]+(\.[0-9]+)?`)
+
+// constant is a text on one line without what changes from run to run.
+func constant(s string) string {
+	return strings.Join(strings.Fields(changing.ReplaceAllString(s, "#")), " ")
+}
 
 // fingerprint is equal for two feedbacks that say the same.
-func fingerprint(s string) string {
-	return strings.Join(strings.Fields(changing.ReplaceAllString(strings.ToLower(s), "#")), " ")
-}
+func fingerprint(s string) string { return constant(strings.ToLower(s)) }
 
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")

@@ -1,6 +1,7 @@
 package coding
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -21,4 +22,21 @@ func wantIn(t *testing.T, text, want string) {
 	if !strings.Contains(text, want) {
 		t.Errorf("does not contain %q:\n%s", want, text)
 	}
+}
+
+func wantNotIn(t *testing.T, text, unwanted string) {
+	t.Helper()
+	if strings.Contains(text, unwanted) {
+		t.Errorf("contains %q:\n%s", unwanted, text)
+	}
+}
+
+// asJSON is a result as a journal keeps it: an empty list is none.
+func asJSON(t *testing.T, r Result) string {
+	t.Helper()
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

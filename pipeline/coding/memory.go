@@ -1,5 +1,7 @@
 package coding
 
+import "github.com/slipway-dev/slipway/pipeline/graph"
+
 // Memory is what a build has learned so far, by the keys of the specification.
 // The conductor writes it at gates; agents read it.
 type Memory struct {
@@ -50,4 +52,35 @@ type BuildHealth struct {
 	Passing   []string `json:"passing,omitempty"` // engine commands of the newest tests
 	Failing   []string `json:"failing,omitempty"`
 	DebtItems int      `json:"debt_items"`
+}
+
+// forCoder is what the Coder of an issue is told: of the interfaces those of
+// the issues that it depends on, and nothing of the build's health.
+func (m Memory) forCoder(is graph.Issue) Memory {
+	return Memory{
+		Conventions: m.Conventions, FailurePatterns: m.FailurePatterns, BugPatterns: m.BugPatterns,
+		Interfaces: m.offered(is),
+	}
+}
+
+// forAdvisor is what the Issue Advisor is told of an issue.
+func (m Memory) forAdvisor(is graph.Issue) Memory {
+	m.Interfaces = m.offered(is)
+	return m
+}
+
+func (m Memory) offered(is graph.Issue) map[string]Interface {
+	offered := map[string]Interface{}
+	for _, name := range is.DependsOn {
+		if i, ok := m.Interfaces[name]; ok {
+			offered[name] = i
+		}
+	}
+	return offered
+}
+
+// Empty reports whether there is nothing to tell.
+func (m Memory) Empty() bool {
+	return m.Conventions == nil && len(m.FailurePatterns) == 0 && len(m.BugPatterns) == 0 &&
+		len(m.Interfaces) == 0 && m.BuildHealth == nil
 }

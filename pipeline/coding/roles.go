@@ -17,11 +17,16 @@ var prompts embed.FS
 
 // Assignment is what the Coder gets, at every iteration in full.
 type Assignment struct {
-	Issue     graph.Issue
-	Spec      string       // the Issue Writer's text
-	Notes     []graph.Note // what earlier issues left open
-	Iteration int
-	Feedback  string // what was wrong with the last iteration; empty at the first
+	Issue      graph.Issue  // its criteria are those that hold now
+	GivenUp    []string     // texts of criteria that are no longer asked for
+	Spec       string       // the Issue Writer's text
+	Notes      []graph.Note // what earlier issues left open
+	Memory     Memory
+	Steering   []string // what people said to the running build, oldest first
+	Round      int      // 1 for the first; each decision of the Issue Advisor to try again starts one
+	Iteration  int      // of the round
+	Directions []string // the Issue Advisor's guidance, oldest first
+	Feedback   string   // what was wrong with the last iteration; empty at the first
 }
 
 // Submission is the Coder's answer.
@@ -37,11 +42,13 @@ type Submission struct {
 
 // Change is what QA and the Code Reviewer judge.
 type Change struct {
-	Issue    graph.Issue
-	Spec     string
-	Summary  string          // the Coder's own words
-	Diff     string          // since the issue's base; long ones are cut, and say so
-	Evidence evidence.Result // the engine's own runs
+	Issue       graph.Issue // its criteria are those that hold now
+	GivenUp     []string    // texts of criteria that are no longer asked for
+	Spec        string
+	Summary     string          // the Coder's own words
+	Diff        string          // since the issue's base; long ones are cut, and say so
+	Evidence    evidence.Result // the engine's own runs
+	BugPatterns []BugPattern    // for the reviewer
 }
 
 // QAResult is QA's answer. The tests that it wrote are in its worktree.
@@ -50,6 +57,8 @@ type QAResult struct {
 	Summary      string        `json:"summary"`
 	TestFailures []TestFailure `json:"test_failures,omitempty"`
 	CoverageGaps []string      `json:"coverage_gaps,omitempty"`
+
+	absent bool // QA did not answer
 }
 
 // A TestFailure is one failed test.
@@ -69,9 +78,12 @@ type ReviewResult struct {
 	Summary   string            `json:"summary"`
 	Findings  []finding.Finding `json:"findings,omitempty"`
 	DebtItems []Shortfall       `json:"debt_items,omitempty"`
+
+	absent bool // no reviewer answered
 }
 
-// A Shortfall is what a reviewer lets pass but does not want forgotten.
+// A Shortfall is what a reviewer or the Issue Advisor lets pass but does not
+// want forgotten.
 type Shortfall struct {
 	Type          debt.Type     `json:"type,omitempty"` // empty means missing_functionality
 	Severity      debt.Severity `json:"severity"`
@@ -83,6 +95,7 @@ type Shortfall struct {
 // Verdicts is what the QA Synthesizer gets.
 type Verdicts struct {
 	Issue    graph.Issue
+	GivenUp  []string
 	QA       QAResult
 	Review   ReviewResult
 	Evidence evidence.Result
@@ -126,7 +139,7 @@ var (
 		Tools:  []runtime.Tool{runtime.Read, runtime.Write, runtime.Edit, runtime.Bash, runtime.Glob, runtime.Grep},
 		Prompt: agent.Load(prompts, "qa", "shared"),
 		Fallback: func(_ Change, err error) (QAResult, error) {
-			return QAResult{Summary: "QA did not answer: " + err.Error()}, nil // fails closed: not passed
+			return QAResult{absent: true, Summary: "QA did not answer: " + err.Error()}, nil // fails closed: not passed
 		},
 	}
 	Reviewer = agent.Role[Change, ReviewResult]{
@@ -155,18 +168,28 @@ func checkReview(_ Change, r ReviewResult) (problems []string) {
 		problems = append(problems, "approved and blocking are both true: a blocking change cannot be approved")
 	}
 	for i, s := range r.DebtItems {
-		switch s.Type {
-		case "", debt.MissingFeature, debt.DroppedCriterion, debt.UnmetCriterion, debt.UnverifiedCriteria, debt.ReviewFinding:
-		default:
-			problems = append(problems, fmt.Sprintf("debt_items[%d].type is %q, which is none of those listed", i, s.Type))
-		}
-		switch s.Severity {
-		case debt.High, debt.Medium, debt.Low:
-		default:
-			problems = append(problems, fmt.Sprintf("debt_items[%d].severity is %q: use high, medium or low", i, s.Severity))
-		}
+		where := fmt.Sprintf("debt_items[%d]", i)
+		problems = append(problems, checkType(where, s.Type)...)
+		problems = append(problems, checkSeverity(where+".severity", s.Severity)...)
 	}
 	return problems
+}
+
+// checkType wants a type of debt that a role may name.
+func checkType(where string, t debt.Type) []string {
+	switch t {
+	case "", debt.MissingFeature, debt.DroppedCriterion, debt.UnmetCriterion, debt.UnverifiedCriteria, debt.ReviewFinding:
+		return nil
+	}
+	return []string{fmt.Sprintf("%s.type is %q, which is none of those listed", where, t)}
+}
+
+func checkSeverity(where string, s debt.Severity) []string {
+	switch s {
+	case debt.High, debt.Medium, debt.Low:
+		return nil
+	}
+	return []string{fmt.Sprintf("%s is %q: use high, medium or low", where, s)}
 }
 
 // synthesize is the rule that decides when the Synthesizer does not answer.

@@ -117,28 +117,34 @@ type bench struct {
 	task   Task
 	log    *steptest.Log
 	agents *agenttest.Agents
+
+	mu     sync.Mutex
+	played map[string]answer // by step; a step that is in it already is answered so again
 }
 
 func newBench(s script) *bench {
 	b := &bench{
-		site: &site{}, script: s, log: new(steptest.Log),
+		site: &site{}, script: s, log: new(steptest.Log), played: map[string]answer{},
 		task: Task{
 			Key: "issue-07", Background: func() Background { return Background{} },
 			Issue: graph.Issue{Name: "csv-writer", Number: 7, Title: "Write CSV", Description: "Add WriteCSV."},
 			Spec:  "## Goal", Base: "base", MaxIterations: 5,
 		},
 	}
-	var mu sync.Mutex
 	given := map[string]int{}
 	b.agents = agenttest.New(func(_ context.Context, c runtime.Call, _ func(runtime.Event)) (runtime.Result, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		all := b.script[c.Role]
-		if len(all) == 0 {
-			return runtime.Result{}, &runtime.Error{Class: runtime.Fatal, Reason: "nobody plays " + c.Role}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		a, known := b.played[c.Step]
+		if !known {
+			all := b.script[c.Role]
+			if len(all) == 0 {
+				return runtime.Result{}, &runtime.Error{Class: runtime.Fatal, Reason: "nobody plays " + c.Role}
+			}
+			a = all[min(given[c.Role], len(all)-1)]
+			given[c.Role]++
+			b.played[c.Step] = a
 		}
-		a := all[min(given[c.Role], len(all)-1)]
-		given[c.Role]++
 		if a.edit {
 			b.site.edit(c.Dir)
 		}
@@ -178,3 +184,33 @@ func (b *bench) prompts(role string) (prompts []string) {
 	}
 	return prompts
 }
+
+// advised lets the Issue Advisor be asked so often about an issue with these
+// criteria.
+func (b *bench) advised(invocations int, criteria ...graph.Criterion) *bench {
+	b.task.MaxAdvisorInvocations, b.task.CanSplit, b.task.Issue.AcceptanceCriteria = invocations, true, criteria
+	return b
+}
+
+// after returns a bench like b that has the first n records of its journal and
+// whose agents answer each step as they answered b.
+func (b *bench) after(t *testing.T, n int) *bench {
+	t.Helper()
+	c := newBench(b.script)
+	c.site.outcome, c.task, c.played = b.site.outcome, b.task, b.played
+	entries, err := b.log.Entries(t.Context(), "job", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := c.log.Claim()
+	for _, e := range entries[:n] {
+		if _, err := c.log.Append(t.Context(), lease, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+func advice(d Decision) answer { return answer{out: d} }
+
+var retry = answer{out: RetryAdvice{ShouldRetry: true, Diagnosis: "It waited for a port.", Strategy: "Run go test ./export only.", ModifiedContext: "The writer is done."}}

@@ -3,7 +3,10 @@
 // build, and every printed surface shows the same items.
 package debt
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Type says what kind of compromise an item is.
 type Type string
@@ -31,6 +34,15 @@ const (
 	Low    Severity = "low"
 )
 
+// Check refuses what is no severity.
+func (s Severity) Check() error {
+	switch s {
+	case High, Medium, Low:
+		return nil
+	}
+	return fmt.Errorf("severity %q: use high, medium or low", s)
+}
+
 // An Item is one recorded compromise.
 type Item struct {
 	Type          Type     `json:"type"`
@@ -45,12 +57,19 @@ type Item struct {
 // Ledger collects the items of one build in the order they were recorded. It
 // only grows; recording an equal item again changes nothing, so that a resumed
 // build may record what it recorded before.
-type Ledger struct{ items []Item }
+type Ledger struct {
+	items []Item
+	known map[Item]bool
+}
 
 // Record adds items that are not in the ledger yet.
 func (l *Ledger) Record(items ...Item) {
 	for _, it := range items {
-		if !slices.Contains(l.items, it) {
+		if !l.known[it] {
+			if l.known == nil {
+				l.known = map[Item]bool{}
+			}
+			l.known[it] = true
 			l.items = append(l.items, it)
 		}
 	}

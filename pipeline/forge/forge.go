@@ -71,12 +71,10 @@ type Credential struct {
 	Token string
 }
 
-// A Branch is a head that a build wants to write. Ours lists the commits that
-// this build may itself have put there.
+// A Branch is a head that a build writes.
 type Branch struct {
-	Name string   `json:"name"`
-	Head string   `json:"head,omitempty"` // what the remote has; empty when it has no such branch
-	Ours []string `json:"-"`
+	Name string `json:"name"`
+	Head string `json:"head,omitempty"` // what the remote has; empty when it has no such branch
 }
 
 // A Draft is a draft pull request that should exist for Head against Base.

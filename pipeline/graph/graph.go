@@ -81,6 +81,7 @@ type Graph struct {
 	rest       []int // length of the longest path that starts here
 	levels     [][]int
 	below      [][]bool // below[i][k]: issue k depends on issue i, directly or not
+	last       int      // the highest number ever given
 }
 
 var safeName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
@@ -88,8 +89,12 @@ var safeName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 // New checks issues and numbers those that have no number, by level and within
 // a level by name, so that the order of the argument decides nothing. Every
 // problem is reported at once, as an *Error.
-func New(issues []Issue) (*Graph, error) {
-	g := &Graph{issues: slices.Clone(issues), index: map[string]int{}}
+func New(issues []Issue) (*Graph, error) { return grown(issues, 0) }
+
+// grown is New after numbers up to last were given, also to issues that are no
+// longer there.
+func grown(issues []Issue, last int) (*Graph, error) {
+	g := &Graph{issues: slices.Clone(issues), index: map[string]int{}, last: last}
 	slices.SortStableFunc(g.issues, func(a, b Issue) int { return strings.Compare(a.Name, b.Name) })
 	var bad Error
 	numbered := map[int]string{}
@@ -187,15 +192,14 @@ func (g *Graph) stuck(placed []bool) (names []string) {
 // number gives the issues without a number the next free ones and puts the
 // issues in that order.
 func (g *Graph) number() {
-	next := 1
 	for _, is := range g.issues {
-		next = max(next, is.Number+1)
+		g.last = max(g.last, is.Number)
 	}
 	for _, level := range g.levels {
 		for _, i := range level {
 			if g.issues[i].Number == 0 {
-				g.issues[i].Number = next
-				next++
+				g.last++
+				g.issues[i].Number = g.last
 			}
 		}
 	}
@@ -255,9 +259,9 @@ func (g *Graph) Levels() [][]string {
 }
 
 // Frontier returns the issues that may start: not started, every dependency
-// landed. The one with the longest remaining path comes first, then the one
+// met. The one with the longest remaining path comes first, then the one
 // that shares fewest files with what is running, then the lower number.
-func (g *Graph) Frontier(started, landed, running func(name string) bool) []Issue {
+func (g *Graph) Frontier(started, running func(name string) bool, met func(name, dependency string) bool) []Issue {
 	busy := map[string]bool{}
 	for _, is := range g.issues {
 		if running(is.Name) {
@@ -269,7 +273,7 @@ func (g *Graph) Frontier(started, landed, running func(name string) bool) []Issu
 	type candidate struct{ at, shared int }
 	var ready []candidate
 	for i, is := range g.issues {
-		if started(is.Name) || slices.ContainsFunc(is.DependsOn, func(d string) bool { return !landed(d) }) {
+		if started(is.Name) || slices.ContainsFunc(is.DependsOn, func(d string) bool { return !met(is.Name, d) }) {
 			continue
 		}
 		c := candidate{at: i}
@@ -304,6 +308,14 @@ func (g *Graph) Downstream(name string) []string {
 		}
 	}
 	return out
+}
+
+// Below reports whether the issue name depends on the issue above, directly or
+// not.
+func (g *Graph) Below(above, name string) bool {
+	i, ok := g.index[above]
+	k, too := g.index[name]
+	return ok && too && g.below[i][k]
 }
 
 // Conflicts returns the files that two issues touch of which neither depends

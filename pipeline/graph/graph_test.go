@@ -127,7 +127,7 @@ func TestFrontier(t *testing.T) {
 		"when all started":                      {"long mid end short busy free after", "long", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := strings.Join(names(g.Frontier(in(c.started), in(c.landed), in(c.running))), " ")
+			got := strings.Join(names(g.Frontier(in(c.started), in(c.running), needs(in(c.landed)))), " ")
 			if got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
@@ -168,7 +168,7 @@ func TestFiveHundredIssues(t *testing.T) {
 		t.Errorf("%d conflicts, %d issues in the last", len(conflicts), len(conflicts[7].Issues))
 	}
 	for landed := 0; landed < 500; {
-		ready := g.Frontier(upTo(landed), upTo(landed), in(""))
+		ready := g.Frontier(upTo(landed), in(""), needs(upTo(landed)))
 		if len(ready) == 0 {
 			t.Fatalf("nothing can start with %d landed", landed)
 		}
@@ -213,4 +213,9 @@ func names(issues []Issue) (names []string) {
 
 func in(list string) func(string) bool {
 	return func(name string) bool { return slices.Contains(strings.Fields(list), name) }
+}
+
+// needs is met where the dependency is.
+func needs(landed func(string) bool) func(name, dependency string) bool {
+	return func(_, dependency string) bool { return landed(dependency) }
 }

@@ -21,7 +21,26 @@ type Goal struct {
 	Title string `json:"title"`
 	Body  string `json:"body"`
 	Text  string `json:"text,omitempty"` // what the command said beside it
+
+	Answers   []Answer `json:"answers,omitempty"`   // what people answered to the Product Manager's questions
+	Revisions []string `json:"revisions,omitempty"` // what people wanted changed in an earlier plan, oldest first
 }
+
+// An Answer is what a person said to questions.
+type Answer struct {
+	Questions []string `json:"questions"`
+	Text      string   `json:"text"`
+}
+
+// maxQuestions is how often the Product Manager may ask before it has to go on
+// with assumptions.
+const maxQuestions = 2
+
+// Asked is a plan that waits for a person's answer.
+type Asked struct{ Questions []string }
+
+// Error lists the questions.
+func (a *Asked) Error() string { return "the Product Manager asks: " + strings.Join(a.Questions, " ") }
 
 // PRD says what is to be true when the build is done.
 type PRD struct {
@@ -95,25 +114,62 @@ type Result struct {
 
 // Options bound the chain.
 type Options struct {
+	Key                 string          // prefix of the journal keys: plan
 	MaxReviewIterations int             // the Architect is asked at most this often plus one
 	Work                agent.Workspace // the base, which planning reads
+	Fast                bool            // no architecture, one level, at most MaxTasks issues
+	MaxTasks            int
 }
 
-// Make runs the chain. A plan that is no graph, twice, is a *graph.Error.
+// Make runs the chain. A plan that is no graph, twice, is a *graph.Error; one
+// that waits for an answer is *Asked. A revised goal keeps its PRD: the chain
+// from the Architect on runs again, with new levels and numbers.
 func Make(ctx context.Context, crew *agent.Crew, goal Goal, o Options) (Result, error) {
 	var r Result
 	var err error
-	at := agent.Place{Key: "plan", Work: o.Work}
-	if r.PRD, err = agent.Ask(ctx, crew, at, ProductManager, goal); err != nil {
-		return r, fmt.Errorf("product manager: %w", err)
-	}
-	if r.PRD.Size == Trivial {
-		r.Architecture = Architecture{Summary: "The change is small enough to need no architecture of its own."}
-		r.Review = Review{Approved: true, Summary: "Not reviewed: the goal is trivial."}
-	} else if err := design(ctx, crew, goal, o, &r); err != nil {
+	if r.PRD, err = require(ctx, crew, goal, o); err != nil {
 		return r, err
 	}
+	if n := len(goal.Revisions); n > 0 {
+		o.Key = fmt.Sprintf("%s/revision-%d", o.Key, n)
+	}
+	switch {
+	case o.Fast:
+		r.Architecture = Architecture{Summary: "A fast build has no architecture of its own."}
+		r.Review = Review{Approved: true, Summary: "Not reviewed: the build is a fast one."}
+	case r.PRD.Size == Trivial:
+		r.Architecture = Architecture{Summary: "The change is small enough to need no architecture of its own."}
+		r.Review = Review{Approved: true, Summary: "Not reviewed: the goal is trivial."}
+	default:
+		if err := design(ctx, crew, goal, o, &r); err != nil {
+			return r, err
+		}
+	}
 	return r, sprint(ctx, crew, goal, o, &r)
+}
+
+// require asks the Product Manager, anew after each answer to its questions.
+func require(ctx context.Context, crew *agent.Crew, goal Goal, o Options) (PRD, error) {
+	at := agent.Place{Key: o.Key, Work: o.Work}
+	if n := len(goal.Answers); n > 0 {
+		at.Key = fmt.Sprintf("%s/answer-%d", o.Key, n)
+	}
+	goal.Revisions = nil // they are about the plan, not about what is wanted
+	prd, err := agent.Ask(ctx, crew, at, ProductManager, goal)
+	if err != nil {
+		return prd, fmt.Errorf("product manager: %w", err)
+	}
+	if len(prd.Questions) == 0 {
+		return prd, nil
+	}
+	if len(goal.Answers) < maxQuestions {
+		return prd, &Asked{Questions: prd.Questions}
+	}
+	for _, q := range prd.Questions {
+		prd.Assumptions = append(prd.Assumptions, "Still open after the answers, and left to the build: "+q)
+	}
+	prd.Questions = nil
+	return prd, nil
 }
 
 // Given is a plan that somebody else made: its issues are checked, numbered and
@@ -132,7 +188,7 @@ func Given(r Result) (Result, error) {
 func design(ctx context.Context, crew *agent.Crew, goal Goal, o Options, r *Result) error {
 	brief := Brief{Goal: goal, PRD: r.PRD}
 	for rev := 1; ; rev++ {
-		at := agent.Place{Key: fmt.Sprintf("plan/rev-%d", rev), Work: o.Work}
+		at := agent.Place{Key: fmt.Sprintf("%s/rev-%d", o.Key, rev), Work: o.Work}
 		var err error
 		if r.Architecture, err = agent.Ask(ctx, crew, at, Architect, brief); err != nil {
 			return fmt.Errorf("architect: %w", err)
@@ -167,8 +223,11 @@ func design(ctx context.Context, crew *agent.Crew, goal Goal, o Options, r *Resu
 // is then only incomplete is debt, what is no graph is an error.
 func sprint(ctx context.Context, crew *agent.Crew, goal Goal, o Options, r *Result) error {
 	in := Assignment{Goal: goal, PRD: r.PRD, Architecture: r.Architecture}
+	if o.Fast {
+		in.MaxTasks = o.MaxTasks
+	}
 	for try := 1; ; try++ {
-		at := agent.Place{Key: fmt.Sprintf("plan/sprint-%d", try), Work: o.Work}
+		at := agent.Place{Key: fmt.Sprintf("%s/sprint-%d", o.Key, try), Work: o.Work}
 		out, err := agent.Ask(ctx, crew, at, SprintPlanner, in)
 		if err != nil {
 			return fmt.Errorf("sprint planner: %w", err)
@@ -177,6 +236,9 @@ func sprint(ctx context.Context, crew *agent.Crew, goal Goal, o Options, r *Resu
 			out.Issues[i].Number = 0 // numbers are the graph's to give
 		}
 		g, err := graph.New(out.Issues)
+		if err == nil {
+			err = flat(out.Issues, in.MaxTasks)
+		}
 		unserved := unserved(r.PRD, out.Issues)
 		if try == 1 && (err != nil || len(unserved) > 0) {
 			in.Previous, in.Problems = out.Issues, problems(err, unserved)
@@ -194,6 +256,24 @@ func sprint(ctx context.Context, crew *agent.Crew, goal Goal, o Options, r *Resu
 		r.Issues, r.Levels, r.FileConflicts, r.Rationale = g.Issues(), g.Levels(), g.Conflicts(), out.Rationale
 		return nil
 	}
+}
+
+// flat refuses what a fast build cannot take: more issues than most, or one that
+// waits for another. Without a most everything is taken.
+func flat(issues []graph.Issue, most int) error {
+	var bad graph.Error
+	if most > 0 && len(issues) > most {
+		bad.Problems = append(bad.Problems, fmt.Sprintf("it has %d issues: a fast build takes at most %d", len(issues), most))
+	}
+	for _, is := range issues {
+		if most > 0 && len(is.DependsOn) > 0 {
+			bad.Problems = append(bad.Problems, fmt.Sprintf("issue %q depends on others: in a fast build none may", is.Name))
+		}
+	}
+	if len(bad.Problems) == 0 {
+		return nil
+	}
+	return &bad
 }
 
 // unserved returns the criteria that no issue names.

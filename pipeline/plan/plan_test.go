@@ -52,7 +52,7 @@ func newBench(c chain) *bench {
 func (b *bench) make(t *testing.T) (Result, error) {
 	t.Helper()
 	crew := agenttest.Crew(b.log.Open(t, step.Options{}), b.agents)
-	return Make(t.Context(), crew, sampleGoal, Options{MaxReviewIterations: 2, Work: agenttest.Desk{}})
+	return Make(t.Context(), crew, sampleGoal, Options{Key: "plan", MaxReviewIterations: 2, Work: agenttest.Desk{}})
 }
 
 // prompt returns the n-th prompt that a role was given, from 0.

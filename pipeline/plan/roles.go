@@ -35,6 +35,7 @@ type Assignment struct {
 	Architecture Architecture
 	Previous     []graph.Issue
 	Problems     []string
+	MaxTasks     int // of a fast build: its plan has one level and at most so many issues; 0: any plan will do
 }
 
 // Sprint is the Sprint Planner's answer.

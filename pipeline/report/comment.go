@@ -24,7 +24,7 @@ func Comment(b Build) string {
 	}
 	var open, finished []Issue
 	for _, is := range b.Issues {
-		if is.Outcome.final() {
+		if is.Outcome.Final() {
 			finished = append(finished, is)
 		} else {
 			open = append(open, is)

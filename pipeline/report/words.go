@@ -85,7 +85,8 @@ func (o Outcome) landed() bool { return o == Completed || o == CompletedWithDebt
 // other than by being skipped.
 func (o Outcome) failed() bool { return o == FailedEscalated || o == FailedUnrecoverable }
 
-func (o Outcome) final() bool {
+// Final reports whether the issue has ended.
+func (o Outcome) Final() bool {
 	return o.landed() || o.failed() || o == Skipped || o == FailedNeedsSplit
 }
 
@@ -183,7 +184,7 @@ func progress(b Build) int {
 		case s.State == "running" && s.Name == "execute" && len(b.Issues) > 0:
 			finished := 0
 			for _, is := range b.Issues {
-				if is.Outcome.final() {
+				if is.Outcome.Final() {
 					finished++
 				}
 			}

@@ -209,13 +209,81 @@ var limitCases = []testCase{
 	}},
 	{"what could never fit is an error", func(t *testing.T, o Opened) {
 		limit := queue.Limit{{Max: 9, Per: time.Hour}, {Max: 3, Per: time.Second}}
-		for _, n := range []int64{4, -1} {
-			if wait, err := o.Store.Take(t.Context(), "b", n, limit); err == nil {
-				t.Errorf("Take(%d) = %v, want an error", n, wait)
-			}
+		if wait, err := o.Store.Take(t.Context(), "b", 4, limit); err == nil {
+			t.Errorf("Take(4) = %v, want an error", wait)
 		}
 		if wait, err := o.Store.Take(t.Context(), "b", 0, limit); wait != 0 || err != nil {
 			t.Errorf("Take(0) = %v, %v", wait, err)
+		}
+	}},
+	{"what is given back can be taken again, and nothing more", func(t *testing.T, o Opened) {
+		const max, per = 6, time.Minute
+		stores := []queue.Store{o.Store, o.Second(t)}
+		for i, c := range []struct {
+			after time.Duration // since the step before
+			n     int64
+			age   time.Duration // of what is given back
+			room  bool
+			wait  time.Duration
+		}{
+			{n: -3, room: true}, // nothing is taken: nothing comes of it
+			{n: 6, room: true},
+			{n: 1, wait: time.Minute},
+			{n: -2, room: true}, // 0 s: 4
+			{n: 3, wait: time.Minute},
+			{n: 2, room: true}, // 0 s: 6
+			{after: 10 * time.Second, n: -4, age: 10 * time.Second, room: true}, // 0 s: 2
+			{n: 4, room: true}, // 10 s: 4
+			{after: 10 * time.Second, n: -3, age: 15 * time.Second, room: true}, // 0 s: 0, and no more are so old
+			{n: 3, wait: 50 * time.Second},
+			{n: 2, room: true},                                                 // 20 s: 2
+			{after: 10 * time.Second, n: -3, age: 5 * time.Second, room: true}, // the newest first: 20 s: 0, 10 s: 3
+			{n: 5, wait: 40 * time.Second},
+			{n: 3, room: true},                                // 30 s: 3
+			{n: -100, age: 10 * time.Second, room: true},      // more than was taken: 10 s: 0
+			{n: 4, wait: time.Minute},                         // the others count on
+			{n: 3, room: true},                                // 30 s: 6
+			{after: time.Minute, n: -6, age: per, room: true}, // they have left the window
+			{n: 6, room: true},
+			{n: 1, wait: time.Minute},
+		} {
+			o.Advance(c.after)
+			limit := queue.Limit{{Max: max, Per: per}}
+			if c.n < 0 {
+				limit = queue.Limit{{Per: c.age}}
+			}
+			wait, err := stores[i%2].Take(t.Context(), "b", c.n, limit)
+			must(t, err)
+			if c.room != (wait == 0) || (c.wait-wait).Abs() > 300*time.Millisecond {
+				t.Fatalf("step %d: wait %v, want %v", i, wait, c.wait)
+			}
+		}
+	}},
+	{"nothing that is given back makes an old unit young", func(t *testing.T, o Opened) {
+		limit := queue.Limit{{Max: 100, Per: time.Hour}}
+		for range 90 { // each takes ten and uses one, for an hour and a half
+			wait, err := o.Store.Take(t.Context(), "b", 10, limit)
+			must(t, err)
+			if wait != 0 {
+				t.Fatalf("wait %v, and only 60 an hour are used", wait)
+			}
+			o.Advance(time.Minute)
+			_, err = o.Store.Take(t.Context(), "b", -9, queue.Limit{{Per: time.Minute}})
+			must(t, err)
+		}
+	}},
+	{"what is given back comes from its bucket alone", func(t *testing.T, o Opened) {
+		limit := queue.Limit{{Max: 2, Per: time.Hour}}
+		for _, bucket := range []string{"a", "b"} {
+			_, err := o.Store.Take(t.Context(), bucket, 2, limit)
+			must(t, err)
+		}
+		_, err := o.Store.Take(t.Context(), "a", -2, nil)
+		must(t, err)
+		for bucket, room := range map[string]bool{"a": true, "b": false} {
+			if wait, err := o.Store.Take(t.Context(), bucket, 2, limit); room != (wait == 0) || err != nil {
+				t.Errorf("Take(%q) = %v, %v", bucket, wait, err)
+			}
 		}
 	}},
 	{"what was taken outlives a crash", func(t *testing.T, o Opened) {

@@ -212,7 +212,7 @@ var claimCases = []testCase{
 		_, err := s.Extend(t.Context(), old)
 		wantErr(t, "Extend", err, queue.ErrLost)
 	}},
-	{"crashes in a row are counted until a step is recorded or the job settles", func(t *testing.T, o Opened) {
+	{"crashes in a row are counted until a call or an effect is recorded or the job settles", func(t *testing.T, o Opened) {
 		put(t, o.Store, queue.Job{ID: "a", Kind: "k"})
 		l := claim(t, o.Store, "w", "a", "k")
 		crash := func(want int) {
@@ -228,7 +228,9 @@ var claimCases = []testCase{
 		_, err := o.Store.Append(t.Context(), l, entry("1"))
 		must(t, err)
 		crash(0)
-		crash(1)
+		_, err = o.Store.Append(t.Context(), l, queue.Entry{Key: "budget/2", Kind: queue.Choice})
+		must(t, err)
+		crash(1) // what it was about to do is no progress
 		must(t, o.Store.Park(t.Context(), l, time.Unix(1, 0), nil))
 		l = claim(t, o.Store, "w", "a", "k")
 		if l.Crashes != 0 || l.Job.Retries != 0 {

@@ -79,7 +79,7 @@ func ask[In, Out any](t *testing.T, r agent.Role[In, Out], in In) (call runtime.
 	})
 	crew := Crew(new(steptest.Log).Open(t, step.Options{}), agents)
 	crew.Limits.Repairs = 0
-	r.Fallback = nil
+	r.Repairs, r.Fallback = 0, nil
 	_, err := agent.Ask(t.Context(), crew, agent.Place{Key: "place", Work: Desk{}}, r, in)
 	if err != nil {
 		problem = err.Error()
