@@ -13,7 +13,7 @@ import (
 // An Event is one line of a build's --json stream, made of a journal entry. The
 // last line of a stream is a report.DoneEvent.
 type Event struct {
-	Event  string     `json:"event"` // phase, issue, call, land, debt, effect
+	Event  string     `json:"event"` // phase, issue, call, land, debt, effect, gate
 	At     time.Time  `json:"at"`
 	Build  string     `json:"build"`
 	Key    string     `json:"key"`
@@ -24,6 +24,7 @@ type Event struct {
 	Cost   report.USD `json:"cost_usd,omitzero"`
 	Took   int64      `json:"took_ms,omitempty"`
 	Debt   *debt.Item `json:"item,omitempty"`
+	Type   []string   `json:"type,omitempty"` // of a gate: the commands that people may type
 }
 
 // A Watch turns a journal into events, entry by entry.
@@ -36,8 +37,8 @@ type Watch struct {
 func NewWatch() *Watch { return &Watch{Fold: NewFold()} }
 
 // Add takes the next entry and returns what it tells: the entry itself, and
-// every phase, issue and debt item that is different because of it. A reserve
-// tells nothing: the call that it is for does.
+// every phase, issue, debt item and gate that is different because of it. A
+// reserve tells nothing: the call that it is for does.
 func (w *Watch) Add(e step.Entry) []Event {
 	w.Fold.Add(e)
 	if strings.HasPrefix(e.Key, agent.ReserveKey) {
@@ -68,8 +69,29 @@ func (w *Watch) Add(e step.Entry) []Event {
 			out[len(out)-1].Debt = &d
 		}
 	}
+	if gate, changed := gateEvent(w.last, now); changed {
+		gate.At = e.At
+		out = append(out, gate)
+	}
 	w.last = now
 	return out
+}
+
+// gateEvent tells that the build waits for somebody, or no longer: Key is the
+// state that it waits in.
+func gateEvent(before, now report.Build) (Event, bool) {
+	was, is := report.WaitsFor(before), report.WaitsFor(now)
+	if was == is {
+		return Event{}, false
+	}
+	if is == "" {
+		return Event{Event: "gate", Build: now.ID, Key: string(before.State), State: "over"}, true
+	}
+	out := Event{Event: "gate", Build: now.ID, Key: string(now.State), State: "waiting", Detail: is}
+	for _, c := range report.Choices(now) {
+		out.Type = append(out.Type, c.Command)
+	}
+	return out, true
 }
 
 func (w *Watch) entry(e step.Entry, build string) Event {

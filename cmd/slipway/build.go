@@ -2,34 +2,29 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"mvdan.cc/sh/v3/shell"
 
-	"github.com/slipway-dev/slipway/app"
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline"
-	"github.com/slipway-dev/slipway/pipeline/forge"
-	"github.com/slipway-dev/slipway/pipeline/report"
-	"github.com/slipway-dev/slipway/pipeline/runtime"
+	"github.com/slipway-dev/slipway/pipeline/plan"
 	"github.com/slipway-dev/slipway/pipeline/sandbox"
-	"github.com/slipway-dev/slipway/queue"
 )
 
 // buildFlags are the flags of verbs that run agents.
 type buildFlags struct {
 	repo, goal, goalFile, base string
 	maxParallel                int
+	budget, approval           string
+	planOnly, fast             bool
+	issueFile                  string
+	noVerify                   bool
 	runtime                    string
 	agentCommand               string
 	recordings, record         string
@@ -46,23 +41,37 @@ func (f *buildFlags) agents(cmd *cobra.Command) {
 func newBuild(o *options) *cobra.Command {
 	f := &buildFlags{}
 	cmd := &cobra.Command{
-		Use:   "build --repo DIR (--goal TEXT | --goal-file FILE)",
+		Use:   "build --repo DIR (--goal TEXT | --goal-file FILE | --issue-file FILE)",
 		Short: "Build a goal in a local repository, without GitHub",
 		Long: `Build plans the goal, codes it in worktrees of its own, reviews, merges and
 verifies it. The result is a branch slipway/<build>-<slug> in the repository and
 report.md in the state directory. Your checkout, branch and git status stay as
 they are.
 
+With --approval plan nothing is coded before you approved the plan: this process
+stays and shows what to type in another terminal. --issue-file skips planning and
+builds the one issue that a JSON file describes: its name, title, description and
+acceptance_criteria, each with a text; also the files and the guidance of a plan.
+
 Ctrl-C once lets running agent calls finish and keeps the build for resume;
 twice stops them. The exit code is 0 for a build that succeeded (with debt or
 without), 1 failed, 3 needs a person, 4 cancelled, 6 timed out, 2 usage, 5 environment.`,
 		Example: `  slipway build --repo . --goal "Add a --version flag"
-  slipway build --repo . --goal-file ticket.md --runtime command --agent-command 'python3 agent.py' --json`,
+  slipway build --repo . --goal-file ticket.md --runtime command --agent-command 'python3 agent.py' --json
+  slipway build --repo . --goal-file ticket.md --approval plan --budget 12.50
+  slipway build --repo . --issue-file issue.json --no-verify`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBuild(cmd.Context(), o, f) },
 	}
 	f.goals(cmd)
 	f.agents(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.planOnly, "plan-only", false, "end when the plan is made")
+	flags.BoolVar(&f.fast, "fast", false, "a plan of one level, coder and reviewer, one verification")
+	flags.StringVar(&f.budget, "budget", "", "what the build may spend, in US dollars (default from configuration)")
+	flags.StringVar(&f.approval, "approval", "", "plan: nothing is coded before the plan is approved; or never (default from configuration)")
+	flags.StringVar(&f.issueFile, "issue-file", "", "JSON file of one issue, which is built as it stands")
+	flags.BoolVar(&f.noVerify, "no-verify", false, "with --issue-file: no agent judges the criteria at the end")
 	return cmd
 }
 
@@ -86,7 +95,7 @@ func runBuild(ctx context.Context, o *options, f *buildFlags) error {
 // local checks the flags and makes the build that they describe.
 func (f *buildFlags) local() (localBuild, error) {
 	var l localBuild
-	goal, err := f.readGoal()
+	request, err := f.request()
 	if err != nil {
 		return l, err
 	}
@@ -110,8 +119,51 @@ func (f *buildFlags) local() (localBuild, error) {
 	if err != nil {
 		return l, err
 	}
-	l.Dir, l.Request = dir, pipeline.Request{Build: newBuildID(), Goal: goal, Base: f.base, MaxParallel: f.maxParallel, Repo: localRepo(dir)}
+	request.Repo = localRepo(dir)
+	l.Dir, l.Request = dir, request
 	return l, nil
+}
+
+// request is what the flags ask for, in no repository yet.
+func (f *buildFlags) request() (pipeline.Request, error) {
+	r := pipeline.Request{
+		Build: newBuildID(), Base: f.base, MaxParallel: f.maxParallel,
+		PlanOnly: f.planOnly, Fast: f.fast, Approval: f.approval, Unverified: f.noVerify,
+	}
+	if f.approval != "" && f.approval != "plan" && f.approval != "never" {
+		return r, fmt.Errorf("--approval %s: give plan or never", f.approval)
+	}
+	if f.budget != "" {
+		budget, err := config.ParseUSD(f.budget)
+		if err != nil {
+			return r, fmt.Errorf("--budget %s: %w", f.budget, err)
+		}
+		r.Budget = int64(budget)
+	}
+	var err error
+	if f.issueFile == "" {
+		if f.noVerify {
+			return r, errors.New("--no-verify goes with --issue-file: what was planned is always verified")
+		}
+		r.Goal, err = f.readGoal()
+		return r, err
+	}
+	switch {
+	case f.goal != "" || f.goalFile != "":
+		return r, errors.New("--issue-file says what is to be built: leave --goal and --goal-file out")
+	case f.planOnly:
+		return r, errors.New("--issue-file and --plan-only: an issue that is given is not planned")
+	}
+	text, err := os.ReadFile(f.issueFile)
+	if err != nil {
+		return r, fmt.Errorf("--issue-file: %w", err)
+	}
+	given, err := plan.Single(text)
+	if err != nil {
+		return r, fmt.Errorf("--issue-file %s: %w", f.issueFile, err)
+	}
+	r.Given, r.Goal = &given, given.PRD.Title+"\n\n"+given.PRD.ValidatedDescription
+	return r, nil
 }
 
 // checkRepo wants the top of a git repository, or a bare one. Any other
@@ -163,17 +215,6 @@ func (f *buildFlags) agentsOf() (localBuild, error) {
 	return l, nil
 }
 
-// localBuild is the payload of a terminal's job: enough to resume it.
-type localBuild struct {
-	Dir        string           `json:"dir"`
-	Runtime    string           `json:"runtime,omitempty"`
-	Command    []string         `json:"agent_command,omitempty"`
-	Readable   []string         `json:"readable,omitempty"` // what the agent's program may read
-	Recordings string           `json:"recordings,omitempty"`
-	Record     string           `json:"record,omitempty"`
-	Request    pipeline.Request `json:"request"`
-}
-
 func (f *buildFlags) readGoal() (string, error) {
 	switch {
 	case f.goal != "" && f.goalFile != "":
@@ -190,131 +231,3 @@ func (f *buildFlags) readGoal() (string, error) {
 	}
 	return f.goal, nil
 }
-
-// newBuildID names a build of a terminal.
-func newBuildID() string {
-	id := make([]byte, 4)
-	_, _ = rand.Read(id) // never fails
-	return "b-" + hex.EncodeToString(id)
-}
-
-// localRepo names a local repository: two of the same name differ by their path.
-func localRepo(dir string) forge.Repo {
-	sum := sha256.Sum256([]byte(dir))
-	return forge.Repo{Owner: "local-" + hex.EncodeToString(sum[:4]), Name: filepath.Base(dir)}
-}
-
-// engineFor is the engine with the agents that a local build names.
-func (o *options) engineFor(conf config.Server, l localBuild) (*pipeline.Engine, error) {
-	if l.Runtime != "" {
-		if err := config.CheckRuntime(l.Runtime); err != nil {
-			return nil, fmt.Errorf("--runtime: %w", err)
-		}
-	}
-	agents := app.Agents{Runtime: l.Runtime, Command: l.Command, Readable: l.Readable, Record: l.Record, Environ: os.Environ()}
-	if l.Recordings != "" {
-		var err error
-		if agents.Recordings, err = readRecordings(l.Recordings); err != nil {
-			return nil, fmt.Errorf("--recordings: %w", err)
-		}
-	}
-	engine, err := app.NewEngine(conf, agents, o.logger())
-	return engine, environment(err)
-}
-
-func readRecordings(path string) ([]runtime.Recording, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.IsDir() {
-		return runtime.ReadRecordings(os.DirFS(path))
-	}
-	archive, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return runtime.ReadArchive(archive)
-}
-
-// runLocal runs a terminal's build to its end.
-func (o *options) runLocal(ctx context.Context, l localBuild) error {
-	return o.withStore(ctx, func(store *queue.SQLite, conf config.Server) error {
-		view := newView(o, l.Request.Build)
-		var final report.Build
-		err := o.claimLocal(ctx, conf, store, l, view, func(ctx context.Context, c app.Claim) (err error) {
-			final, err = c.Build(ctx)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		view.finish(ctx, store, final, filepath.Join(conf.StateDir, "builds", l.Request.Build, "report.md"))
-		if code := report.ExitCode(final); code != 0 {
-			return &exitError{code: code}
-		}
-		return nil
-	})
-}
-
-// claimLocal puts the build's job unless it is there, claims it by its own kind,
-// which no server does, and has do work on it while the view shows its journal.
-func (o *options) claimLocal(ctx context.Context, conf config.Server, store queue.Store, l localBuild, view *view, do func(context.Context, app.Claim) error) error {
-	engine, err := o.engineFor(conf, l)
-	if err != nil {
-		return err
-	}
-	payload, err := json.Marshal(l)
-	if err != nil {
-		return err
-	}
-	build := l.Request.Build
-	if _, _, err := store.Put(ctx, queue.Job{ID: build, Kind: "local/" + build, Payload: payload}); err != nil {
-		return environment(err)
-	}
-	mirror, err := engine.Mirror(ctx, l.Request.Repo)
-	if err != nil {
-		return environment(err)
-	}
-	stopped, draining, done := interrupts(ctx)
-	defer done()
-	running, stop := context.WithCancel(stopped)
-	defer stop()
-	shown := make(chan struct{})
-	go func() {
-		defer close(shown)
-		view.follow(running, store)
-	}()
-	err = queue.RunOne(running, store, workerName(), "local/"+build, func(ctx context.Context, t *queue.Task) error {
-		err := do(ctx, app.Claim{
-			Engine: engine, Store: store, Task: t, Request: l.Request,
-			Forge: pipeline.Local{Dir: l.Dir, Mirror: mirror}, Draining: draining,
-		})
-		if err != nil && closed(draining) {
-			stop() // handed back, and not to be claimed again by us
-		}
-		return err
-	})
-	stop()
-	<-shown
-	switch {
-	case err == nil:
-		return nil
-	case closed(draining) || ctx.Err() != nil:
-		return &exitError{code: exitInterrupted, err: fmt.Errorf("the build is kept; go on with: slipway resume %s", build)}
-	case errors.Is(err, queue.ErrEmpty):
-		return fmt.Errorf("build %s is run by another process, or has ended; see: slipway status %s", build, build)
-	}
-	return environment(err)
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-func workerName() string { return fmt.Sprintf("terminal-%d-%d", os.Getpid(), time.Now().UnixNano()) }

@@ -103,11 +103,11 @@ type run struct {
 }
 
 // start begins a build and returns when its id is known.
-func (c cast) start(t *terminal, repo string) *run {
+func (c cast) start(t *terminal, repo string, more ...string) *run {
 	t.Helper()
 	dir, flags := c.hire(t)
 	r := &run{terminal: t, cast: dir, out: &bytes.Buffer{}, err: &bytes.Buffer{}, read: make(chan struct{})}
-	r.cmd = t.command(append([]string{"build", "--json", "--repo", repo, "--goal", "Greet people"}, flags...)...)
+	r.cmd = t.command(append([]string{"build", "--json", "--repo", repo, "--goal", "Greet people"}, append(flags, more...)...)...)
 	r.cmd.Stderr = r.err
 	pipe, err := r.cmd.StdoutPipe()
 	if err != nil {

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -116,19 +114,7 @@ func newCancel(o *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return o.withJob(ctx, args[0], func(store *queue.SQLite, _ config.Server, j queue.Job) error {
-				err := store.Send(ctx, j.ID, queue.Signal{ID: fmt.Sprintf("terminal-%d", time.Now().UnixNano()), Kind: pipeline.CancelSignal, Body: json.RawMessage(`{}`)})
-				if errors.Is(err, queue.ErrFinished) {
-					return fmt.Errorf("build %s has ended already", j.ID)
-				}
-				if err != nil {
-					return environment(err)
-				}
-				if strings.HasPrefix(j.Kind, "local/") && j.State != queue.Running {
-					fmt.Printf("%s is not running; it ends as cancelled at: slipway resume %s\n", j.ID, j.ID)
-					return nil
-				}
-				fmt.Printf("%s: cancel sent; follow it with: slipway status %s\n", j.ID, j.ID)
-				return nil
+				return o.send(ctx, store, j, pipeline.CancelSignal, pipeline.Said{})
 			})
 		},
 	}
@@ -137,20 +123,24 @@ func newCancel(o *options) *cobra.Command {
 func newResume(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume BUILD",
-		Short: "Go on with a build of this terminal that was interrupted",
+		Short: "Go on with a build of this terminal that was interrupted, waits or ended badly",
 		Long: `Resume goes on where the build's journal ends: finished agent calls are not
-repeated. It is for builds that slipway build started; a server resumes its own.`,
+repeated. Of a build that failed, was cancelled or needed a person, what ended
+badly is asked anew. It is for builds that slipway build started; a server
+resumes its own.`,
 		Example: "  slipway resume b-1a2b3c4d",
 		Args:    oneBuild,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			var local localBuild
 			err := o.withJob(ctx, args[0], func(store *queue.SQLite, _ config.Server, j queue.Job) error {
-				if !strings.HasPrefix(j.Kind, "local/") {
+				if !isLocal(j) {
 					return fmt.Errorf("build %s belongs to a server, which resumes it by itself", j.ID)
 				}
 				if j.State.Finished() {
-					return fmt.Errorf("build %s has ended; see: slipway status %s", j.ID, j.ID)
+					if err := reopen(ctx, store, j); err != nil {
+						return err
+					}
 				}
 				return json.Unmarshal(j.Payload, &local)
 			})
@@ -160,6 +150,18 @@ repeated. It is for builds that slipway build started; a server resumes its own.
 			return o.runLocal(ctx, local)
 		},
 	}
+}
+
+// reopen puts an ended build that something is left of back in the queue.
+func reopen(ctx context.Context, store *queue.SQLite, j queue.Job) error {
+	account, err := pipeline.Read(ctx, store, j.ID)
+	if err != nil {
+		return environment(err)
+	}
+	if why := pipeline.Refusal(account, pipeline.ResumeSignal); why != "" {
+		return fmt.Errorf("build %s has ended: %s; see: slipway status %s", j.ID, why, j.ID)
+	}
+	return environment(store.Send(ctx, j.ID, newSignal(pipeline.ResumeSignal, json.RawMessage(`{}`))))
 }
 
 func newLogs(o *options) *cobra.Command {

@@ -64,12 +64,17 @@ func runPlan(ctx context.Context, o *options, f *buildFlags) error {
 	}
 	fmt.Printf("%s\n\n", made.PRD.Title)
 	for _, is := range made.Issues {
-		after := ""
-		if len(is.DependsOn) > 0 {
-			after = "  after " + strings.Join(is.DependsOn, ", ")
-		}
-		fmt.Printf("%02d  %-30s %s%s\n", is.Number, is.Name, is.Title, after)
+		fmt.Println(plannedLine(is.Number, is.Name, is.Title, is.DependsOn))
 	}
 	fmt.Printf("\nplan  %s\n", kept)
 	return nil
+}
+
+// plannedLine is one issue of a plan.
+func plannedLine(number int, name, title string, dependsOn []string) string {
+	after := ""
+	if len(dependsOn) > 0 {
+		after = "  after " + strings.Join(dependsOn, ", ")
+	}
+	return fmt.Sprintf("%02d  %-30s %s%s", number, oneLine(name), oneLine(title), after)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/report"
@@ -85,11 +86,42 @@ func (v *view) show(e pipeline.Event) {
 		}
 	case "debt":
 		text = fmt.Sprintf("  debt    %-28s %s", e.State, oneLine(e.Detail))
+	case "gate":
+		if text = "goes on"; e.State == "waiting" {
+			text = "waits for " + oneLine(e.Detail)
+		}
 	default:
 		return
 	}
 	v.erase()
 	fmt.Fprintf(v.out, "%s  %s\n", e.At.Local().Format("15:04:05"), text)
+	if e.Event == "gate" && e.State == "waiting" {
+		v.ask(v.watch.Fold.Report(e.At))
+	}
+}
+
+// ask shows what a person is asked for, and what to type in another terminal,
+// since this one stays with the build.
+func (v *view) ask(b report.Build) {
+	if b.State == report.WaitingApproval {
+		for _, is := range b.Issues {
+			fmt.Fprintln(v.out, plannedLine(is.Number, is.Name, is.Title, is.DependsOn))
+		}
+	}
+	if b.Gate != nil {
+		if b.Gate.Reason != "" {
+			fmt.Fprintf(v.out, "  why     %s\n", oneLine(b.Gate.Reason))
+		}
+		for _, q := range b.Gate.Questions {
+			fmt.Fprintf(v.out, "  asked   %s\n", printable(q))
+		}
+		if e := b.Gate.Estimate; e != nil {
+			fmt.Fprintf(v.out, "  needs   about %d agent calls, $%s, %s\n", e.Calls, dollars(e.Micros), e.Took.Round(time.Second))
+		}
+	}
+	for _, c := range report.Choices(b) {
+		fmt.Fprintf(v.out, "  type    %s\n          %s\n", oneLine(c.Command), c.Does)
+	}
 }
 
 // now is the live line.
@@ -97,7 +129,7 @@ func (v *view) now() string {
 	b := v.watch.Fold.Report(time.Now())
 	stage := string(b.State)
 	for _, s := range b.Stages {
-		if s.State == "running" {
+		if s.State == "running" && !b.State.Waiting() {
 			stage = s.Name
 		}
 	}
@@ -162,8 +194,19 @@ func (v *view) finish(ctx context.Context, store queue.Store, final report.Build
 	}
 }
 
+// printable is text of agents and tickets on one line, without the control
+// characters that a terminal would obey.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, strings.Join(strings.Fields(s), " "))
+}
+
 func oneLine(s string) string {
-	line := strings.Join(strings.Fields(s), " ")
+	line := printable(s)
 	if runes := []rune(line); len(runes) > 100 {
 		return string(runes[:99]) + "…"
 	}

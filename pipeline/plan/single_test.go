@@ -37,7 +37,7 @@ func TestSingle(t *testing.T) {
 
 func TestSingleNamesTheField(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
-		"an unknown field":             {`"name"`, `"nmae": "x", "name"`, `unknown field "nmae"`},
+		"an unknown field":             {`"name"`, `"subject": "x", "name"`, `unknown field "subject"`},
 		"an unknown field, further in": {`"needs_deeper_qa"`, `"needs_depth"`, `unknown field "needs_depth"`},
 		"a number for a title":         {`"Greet people"`, `3`, "title: want string, got number"},
 		"a text for criteria":          {`[{"text": "greet.sh greets", "prd_ids": ["other"]}, {"text": "it is quiet without a name"}]`, `"greets"`, "acceptance_criteria: want []graph.Criterion, got string"},
