@@ -110,6 +110,10 @@ func (f *Fold) Report(now time.Time) report.Build {
 	for i, r := range f.history {
 		b.Notes = append(b.Notes, r.String(i+1))
 	}
+	b.Notes = append(b.Notes, f.ciNotes()...)
+	if f.ciNow.waiting {
+		b.State = report.WaitingCI
+	}
 	if f.stop != nil {
 		b.Cause = f.stop.Cause
 	}

@@ -112,6 +112,9 @@ func (e *Engine) Run(ctx context.Context, job Job) (report.Build, error) {
 	if shut := b.shut(); shut != nil {
 		return report.Build{}, shut
 	}
+	if err := b.lookAtCI(ctx); err != nil {
+		return report.Build{}, err
+	}
 	following, stopFollowing := context.WithCancel(ctx)
 	var follower sync.WaitGroup
 	follower.Go(func() { track.run(following) })
@@ -140,6 +143,20 @@ func (b *build) shut() error {
 		return nil
 	}
 	return &Waiting{State: b.fold.stateNow(), Until: gate.Expires}
+}
+
+// lookAtCI sees whether a build that waits for CI waits still, before anything is
+// set up for it.
+func (b *build) lookAtCI(ctx context.Context) (err error) {
+	at := b.fold.checksNow()
+	if !at.waiting || b.fold.stopping() != nil {
+		return nil
+	}
+	if b.conf, err = b.configuration(ctx, b.fold.pinned().ConfigSHA); err != nil {
+		return err
+	}
+	_, err = b.observe(ctx, at)
+	return err
 }
 
 // Plan goes no further than the plan. Where none can be made the build ends as

@@ -9,11 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/ci"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
@@ -71,16 +73,20 @@ type Fold struct {
 
 	stop      *stopped
 	verified  *verified
-	judged    int // the round of verification that is settled
+	review    *review.Result // the newest
+	judged    int            // the round of verification that is settled
 	final     *finalized
 	pushed    *pushed
 	pull      *pulled
 	checked   *checked
 	comments  *commented
 	end       *ended
-	published string   // the branch that an earlier segment wrote
-	wrote     []string // commits that the build put, or may have put, on its branch
-	adopted   int      // how often other people's commits were taken in, in this segment
+	published string       // the branch that an earlier segment wrote
+	wrote     []string     // commits that the build put, or may have put, on its branch
+	adopted   int          // how often other people's commits were taken in, in this segment
+	moved     int          // how often the head moved after it was verified, in this segment
+	ciNow     checksOf     // of the pushed commit
+	ciFixes   []ci.Attempt // in this segment
 
 	costs     map[report.Cost]int64 // by role, runtime and model
 	calls     map[report.Cost]int
@@ -145,7 +151,7 @@ func (f *Fold) reopen(segment int, at time.Time) {
 	if f.pushed != nil {
 		f.published = f.pushed.Branch
 	}
-	f.judged, f.adopted = 0, 0
+	f.judged, f.adopted, f.moved, f.ciNow, f.ciFixes = 0, 0, 0, checksOf{}, nil
 	f.stop, f.verified, f.final, f.pushed, f.pull, f.checked, f.comments, f.end = nil, nil, nil, nil, nil, nil, nil, nil
 	f.open, f.replan, f.replans, f.asked, f.fixes = "", "", 0, 0, nil
 	f.gate, f.approval = nil, ""
@@ -287,7 +293,13 @@ func (f *Fold) apply(e step.Entry) error {
 		if _, err := fmt.Sscanf(e.Key, "verify-%d/", &f.judged); err != nil {
 			return err
 		}
-		return json.Unmarshal(e.Outcome, &f.verified)
+		if err := json.Unmarshal(e.Outcome, &f.verified); err != nil {
+			return err
+		}
+		if f.verified.Review != nil {
+			f.review = f.verified.Review
+		}
+		return nil
 	case e.Key == keyFinalize:
 		if err := json.Unmarshal(e.Outcome, &f.final); err != nil {
 			return err
@@ -295,17 +307,16 @@ func (f *Fold) apply(e step.Entry) error {
 		f.head = f.final.Head
 		return nil
 	case e.Key == keyPush:
-		if err := json.Unmarshal(e.Outcome, &f.pushed); err != nil {
-			return err
-		}
-		f.wrote, f.head = append(f.wrote, f.pushed.Head), f.pushed.Head
-		return nil
+		return f.push(e)
+	case strings.HasPrefix(e.Key, "ci-"):
+		return f.gateCI(e)
 	case strings.HasPrefix(e.Key, "publish/adopt-"):
 		var a adopted
 		if err := json.Unmarshal(e.Outcome, &a); err != nil {
 			return err
 		}
 		f.adopted++
+		f.moved++
 		f.wrote, f.head = append(f.wrote, f.head), a.Head
 		if len(a.Conflicts) == 0 {
 			f.verified = nil

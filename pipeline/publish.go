@@ -27,7 +27,7 @@ func (b *build) publish(ctx context.Context) (report.Build, error) {
 	final := b.account()
 	err := errNothing
 	if landedAny(final) {
-		err = b.push(ctx)
+		err = b.pushAs(ctx, keyPush)
 	}
 	switch {
 	case errors.Is(err, errNothing):
@@ -38,7 +38,10 @@ func (b *build) publish(ctx context.Context) (report.Build, error) {
 		if err != nil {
 			return final, err
 		}
-		if err := b.draft(ctx, text); err != nil {
+		if err := b.draft(ctx, keyPull, text); err != nil {
+			return final, err
+		}
+		if err := b.ci(ctx); err != nil {
 			return final, err
 		}
 		if err := b.check(ctx); err != nil {
@@ -116,10 +119,10 @@ func (b *build) words(ctx context.Context, r report.Build) (PullText, error) {
 	return text, err
 }
 
-// push puts the head on the branch that the forge keeps for this build. What
+// pushAs puts the head on the branch that the forge keeps for this build. What
 // other people pushed there meanwhile becomes part of the head first; nothing of
 // theirs is rewritten.
-func (b *build) push(ctx context.Context) error {
+func (b *build) pushAs(ctx context.Context, key string) error {
 	branch, err := step.Effect(ctx, b.journal, b.fold.key(keyBranch), func(ctx context.Context) (forge.Branch, error) {
 		return b.Forge.EnsureBranch(ctx, b.branchName(), b.ours)
 	})
@@ -127,7 +130,7 @@ func (b *build) push(ctx context.Context) error {
 		return fmt.Errorf("settle the branch: %w", err)
 	}
 	for {
-		_, err = step.Effect(ctx, b.journal, b.fold.key(keyPush), func(ctx context.Context) (pushed, error) {
+		_, err = step.Effect(ctx, b.journal, b.fold.key(key), func(ctx context.Context) (pushed, error) {
 			return b.pushOnce(ctx, branch.Name)
 		})
 		if !errors.Is(err, errTheirs) && !errors.Is(err, repo.ErrMoved) {
@@ -253,8 +256,8 @@ func (b *build) include(ctx context.Context, theirs string) (adopted, error) {
 	return out, errors.Join(err, b.site.hold(ctx, b.site.integration(), out.Head))
 }
 
-func (b *build) draft(ctx context.Context, text PullText) error {
-	_, err := step.Effect(ctx, b.journal, b.fold.key(keyPull), func(ctx context.Context) (pulled, error) {
+func (b *build) draft(ctx context.Context, key string, text PullText) error {
+	_, err := step.Effect(ctx, b.journal, b.fold.key(key), func(ctx context.Context) (pulled, error) {
 		if err := b.Extend(ctx); err != nil {
 			return pulled{}, err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 )
 
 // What the conductor asks of the fold. Each answer is true at the instant it
@@ -392,7 +393,7 @@ func (f *Fold) steered() []string {
 func (f *Fold) round() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.fixes) + f.adopted + 1
+	return len(f.fixes) + f.moved + 1
 }
 
 // isJudged reports whether the verification of that round is settled.
@@ -421,6 +422,11 @@ func (f *Fold) unfinished() Unfinished {
 	}
 	for _, c := range f.verified.Verification.Commands {
 		in.Evidence.Commands = append(in.Evidence.Commands, evidence.CommandResult{Name: c.Name, Line: c.Line, Passed: c.Passed, Flaky: c.Flaky, Exit: c.Exit, Output: c.Output})
+	}
+	if r := f.verified.Review; r != nil {
+		for _, e := range r.Open {
+			in.Findings = append(in.Findings, e.Finding)
+		}
 	}
 	in.Evidence.None = len(in.Evidence.Commands) == 0
 	for _, s := range f.order {
@@ -501,4 +507,11 @@ func (f *Fold) tests() evidence.Commands {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.init.Commands
+}
+
+// reviewed is the newest review of the build's diff, or nil.
+func (f *Fold) reviewed() *review.Result {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.review
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 )
 
 // The keys of a build's journal, beside those of agents and engine commands.
@@ -194,6 +195,7 @@ type verified struct {
 	Verification report.Verification `json:"verification"`
 	Debt         []debt.Item         `json:"debt,omitempty"` // if nothing more is done about it
 	Final        bool                `json:"final"`          // no fixes are tried
+	Review       *review.Result      `json:"review,omitempty"`
 }
 
 // finalized is what the clean-up did.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/slipway-dev/slipway/pipeline/agent"
+	"github.com/slipway-dev/slipway/pipeline/ci"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
@@ -172,12 +173,12 @@ var (
 	}
 )
 
-// roles lists every role that a build asks.
+// roles lists the model keys of all roles that a build asks.
 var roles = []string{
 	plan.ProductManager.Name, plan.Architect.Name, plan.TechLead.Name, plan.SprintPlanner.Name, plan.IssueWriter.Name,
 	coding.Coder.Name, coding.QA.Name, coding.Reviewer.Name, coding.Synthesizer.Name,
 	coding.RetryAdvisor.Name, coding.IssueAdvisor.Name,
-	Merger.Name, IntegrationTester.Name, Replanner.Name, Verifier.Name, Git.Name,
+	Merger.Name, IntegrationTester.Name, Replanner.Name, Verifier.Name, "lens", ci.Fixer.Name, Git.Name,
 }
 
 // checkJudgement wants a verdict on every criterion.

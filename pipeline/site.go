@@ -116,6 +116,30 @@ func (s *site) bench(name string) *bench {
 	return s.tests[name]
 }
 
+// maxPatch bounds the diff that a review takes apart.
+const maxPatch = 64 << 20
+
+// reviewSite is the site as a review sees it.
+type reviewSite struct{ *site }
+
+// Changed lists the paths that differ.
+func (s reviewSite) Changed(ctx context.Context, base, head string) ([]repo.Change, error) {
+	return s.mirror.Changed(ctx, base, head)
+}
+
+// Patch is the whole diff.
+func (s reviewSite) Patch(ctx context.Context, base, head string) (string, error) {
+	return s.mirror.Patch(ctx, base, head, maxPatch)
+}
+
+// File is the content of a file in a commit.
+func (s reviewSite) File(ctx context.Context, commit, path string) ([]byte, error) {
+	return s.mirror.File(ctx, commit, path)
+}
+
+// Desk names a worktree that nobody writes to.
+func (s reviewSite) Desk(name, commit string) agent.Workspace { return s.Open(name, commit) }
+
 // settle removes the worktrees and the checkout of an issue that ended. Its
 // commits stay in the mirror.
 func (s *site) settle(ctx context.Context, issue string) {

@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/plan"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
@@ -82,19 +85,19 @@ type verdict struct {
 	commit    string
 	tested    evidence.Result
 	judgement Judgement
-	unseen    string // why nobody judged the criteria; empty when somebody did
-	fixable   bool   // a round of fixes is left
+	unseen    string         // why nobody judged the criteria; empty when somebody did
+	review    *review.Result // nil: nobody was to review it
+	unread    string         // why nobody reviewed it though somebody should have
+	fixable   bool           // a round of fixes is left
 }
 
 // verify runs the engine's commands on the head and has every criterion judged
 // with their results at hand.
 func (b *build) verify(ctx context.Context, n int) (verdict, error) {
 	head, key := b.fold.integrated(), b.fold.key(keyVerify(n))
-	tested, err := step.Do(ctx, b.journal, key+"/commands", func(ctx context.Context) (evidence.Result, error) {
-		return b.site.test(ctx, "verify", head)
-	})
+	tested, err := b.tested(ctx, key+"/commands", head)
 	if err != nil {
-		return verdict{}, fmt.Errorf("run the commands on the head: %w", err)
+		return verdict{}, err
 	}
 	v := verdict{commit: head, tested: tested}
 	landed, missing := b.fold.landedIssues()
@@ -106,10 +109,15 @@ func (b *build) verify(ctx context.Context, n int) (verdict, error) {
 		v.unseen = "no verification was asked for"
 		return v, nil
 	}
+	var reviewErr error
+	var beside sync.WaitGroup
+	beside.Go(func() { v.review, v.unread, reviewErr = b.review(ctx, n, head, tested) })
 	at := agent.Place{Key: key, Work: b.site.Open(treeName("verify", key), head)}
-	v.judgement, err = agent.Ask(ctx, b.crew, at, Verifier, Finished{
+	judgement, err := agent.Ask(ctx, b.crew, at, Verifier, Finished{
 		PRD: b.fold.result().PRD, Issues: landed, Missing: missing, Notes: b.fold.missed(), Evidence: tested,
 	})
+	beside.Wait()
+	v.judgement = judgement
 	failure, failed := errors.AsType[*agent.Failure](err)
 	switch {
 	case failed:
@@ -119,7 +127,82 @@ func (b *build) verify(ctx context.Context, n int) (verdict, error) {
 	case err != nil:
 		return verdict{}, err
 	}
-	return v, nil
+	return v, reviewErr
+}
+
+// tested runs the engine's commands on a commit of the integration branch.
+func (b *build) tested(ctx context.Context, key, commit string) (evidence.Result, error) {
+	r, err := step.Do(ctx, b.journal, key, func(ctx context.Context) (evidence.Result, error) {
+		return b.site.test(ctx, "verify", commit)
+	})
+	if err != nil {
+		return r, fmt.Errorf("run the commands on %.12s: %w", commit, err)
+	}
+	return r, nil
+}
+
+// review has the build's own diff reviewed by the lenses. What keeps them from
+// it is told and becomes debt; it does not stop the build.
+func (b *build) review(ctx context.Context, n int, head string, tested evidence.Result) (*review.Result, string, error) {
+	if !b.conf.Pipeline.EnableReview || b.Request.Fast {
+		return nil, "", nil
+	}
+	if stop := b.fold.stopping(); stop != nil {
+		return nil, "the build had stopped: " + stop.Cause, nil
+	}
+	prd := b.fold.result().PRD
+	target := review.Target{
+		Key: b.fold.key(keyVerify(n)) + "/review", Base: b.fold.pinned().BaseSHA, Head: head,
+		Goal: prd.Title + "\n\n" + prd.ValidatedDescription, Evidence: tested, Earlier: b.fold.reviewed(),
+	}
+	for _, c := range prd.AcceptanceCriteria {
+		target.Criteria = append(target.Criteria, c.Text)
+	}
+	out, err := review.Run(ctx, b.crew, reviewSite{b.site}, target, review.Options{
+		Severity: finding.Severity(b.conf.Review.Severity), MinConfidence: b.conf.Review.MinConfidence,
+	})
+	if errors.Is(err, agent.ErrBudget) || errors.Is(err, agent.ErrFatal) {
+		return nil, err.Error(), nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return &out, "", nil
+}
+
+// reviewDebt is what a review leaves open: findings that count, and lenses that
+// did not look.
+func reviewDebt(v verdict) (items []debt.Item) {
+	if v.unread != "" {
+		items = append(items, debt.Item{
+			Type: debt.WaivedReview, Severity: debt.High, Justification: "the build's diff was not reviewed: " + v.unread,
+			FollowUp: "review it before merging",
+		})
+	}
+	if v.review == nil {
+		return items
+	}
+	for _, f := range v.review.Open {
+		item := debt.Item{
+			Type: debt.ReviewFinding, Severity: debt.Severity(f.Severity), File: f.Path,
+			Justification: because(f.Title, f.Claim), FollowUp: f.Suggestion,
+		}
+		if f.Severity == finding.Critical {
+			item.Severity = debt.High
+		}
+		if f.StartLine > 0 {
+			item.File = fmt.Sprintf("%s:%d", f.Path, f.StartLine)
+		}
+		items = append(items, item)
+	}
+	for _, gap := range v.review.Incomplete {
+		what := "the lens " + gap.Lens + " did not look at the build's diff: "
+		if gap.Lens == "" {
+			what = "findings of the review were not verified: "
+		}
+		items = append(items, debt.Item{Type: debt.WaivedReview, Severity: debt.Medium, Justification: what + gap.Reason})
+	}
+	return items
 }
 
 // judge joins what was seen with the criteria of the PRD and keeps it.
@@ -200,6 +283,8 @@ func settle(prd plan.PRD, v verdict, commits map[string][]string, serving map[st
 	if !v.tested.Green() {
 		out.Verification.Passed = false
 	}
+	out.Review = v.review
+	out.Debt = append(out.Debt, reviewDebt(v)...)
 	out.Final = !v.fixable || !open(v)
 	return out
 }
@@ -208,7 +293,8 @@ func settle(prd plan.PRD, v verdict, commits map[string][]string, serving map[st
 // criterion that nobody judged is not known to be unmet.
 func open(v verdict) bool {
 	unmet := slices.ContainsFunc(v.judgement.CriteriaResults, func(r CriterionResult) bool { return !r.Passed })
-	return v.unseen == "" && (unmet || !v.tested.Passed())
+	found := v.review != nil && len(v.review.Open) > 0
+	return found || v.unseen == "" && (unmet || !v.tested.Passed())
 }
 
 func commandsOf(r evidence.Result) []report.Command {

@@ -23,6 +23,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/runtime"
 	"github.com/slipway-dev/slipway/pipeline/sandbox"
 	"github.com/slipway-dev/slipway/pipeline/sandbox/sandboxtest"
@@ -208,6 +209,8 @@ func (w *world) play(ctx context.Context, c runtime.Call, _ func(runtime.Event))
 			return runtime.Result{}, &runtime.Error{Class: runtime.Refused, Reason: err.Error()}
 		}
 		return agenttest.JSON(coding.Submission{FilesChanged: []string{}, Summary: "did " + name, Complete: true}), nil
+	case "lens":
+		return agenttest.JSON(review.Remarks{Findings: []review.Remark{}}), nil
 	case "code_reviewer":
 		return agenttest.JSON(coding.ReviewResult{Approved: true, Summary: "good"}), nil
 	case "verifier":

@@ -164,24 +164,40 @@ func (m *Mirror) sizes(ctx context.Context, objects []string) (map[string]int64,
 // Diff returns the changes between two commits as text for a prompt, at most
 // max bytes of it; where it was cut, its last line says so.
 func (m *Mirror) Diff(ctx context.Context, base, head string, max int) (string, error) {
-	if err := checkRev(base, head); err != nil {
+	out, cut, err := m.diff(ctx, base, head, max)
+	if err != nil {
 		return "", err
-	}
-	if max <= 0 {
-		return "", errors.New("diff: the bound must be above zero")
-	}
-	out, err := run(ctx, call{gitDir: m.dir, max: max, args: []string{
-		"diff", "--no-ext-diff", "--no-textconv", "--no-color", "--find-renames", "--submodule=short", "--end-of-options", base, head,
-	}})
-	cut := errors.Is(err, errLong)
-	if err != nil && !cut {
-		return "", fmt.Errorf("diff %s..%s: %w", short(base), short(head), err)
 	}
 	if cut {
 		out = out[:bytes.LastIndexByte(out, '\n')+1]
 		out = fmt.Appendf(out, "[the diff is longer than %d bytes and was cut here]\n", max)
 	}
 	return strings.ToValidUTF8(string(out), "\uFFFD"), nil
+}
+
+// Patch is Diff for programs: one that is longer than max is an error.
+func (m *Mirror) Patch(ctx context.Context, base, head string, max int) (string, error) {
+	out, cut, err := m.diff(ctx, base, head, max)
+	if err == nil && cut {
+		err = fmt.Errorf("diff %s..%s: it is longer than %d bytes", short(base), short(head), max)
+	}
+	return string(out), err
+}
+
+func (m *Mirror) diff(ctx context.Context, base, head string, max int) (out []byte, cut bool, err error) {
+	if err := checkRev(base, head); err != nil {
+		return nil, false, err
+	}
+	if max <= 0 {
+		return nil, false, errors.New("diff: the bound must be above zero")
+	}
+	out, err = run(ctx, call{gitDir: m.dir, max: max, args: []string{
+		"diff", "--no-ext-diff", "--no-textconv", "--no-color", "--find-renames", "--submodule=short", "--end-of-options", base, head,
+	}})
+	if cut = errors.Is(err, errLong); err != nil && !cut {
+		return nil, false, fmt.Errorf("diff %s..%s: %w", short(base), short(head), err)
+	}
+	return out, cut, nil
 }
 
 // File returns the content of the file path in commit, of a symbolic link its

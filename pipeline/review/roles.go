@@ -100,7 +100,7 @@ func checkRemarks(_ Subject, out Remarks) (problems []string) {
 
 // Verifier tries to refute what lenses claim. It is not told who claims it.
 var Verifier = agent.Role[Docket, Verdicts]{
-	Name: "review_verifier", Tools: tools, Prompt: agent.Load(prompts, "review_verifier", "evidence"), Check: checkVerdicts,
+	Name: "review_verifier", Model: "lens", Tools: tools, Prompt: agent.Load(prompts, "review_verifier", "evidence"), Check: checkVerdicts,
 }
 
 // Docket is what the Verifier gets.
