@@ -69,9 +69,9 @@ type Result struct {
 	Iterations int               `json:"iterations"` // of all rounds
 	Rounds     int               `json:"rounds"`
 	Summary    string            `json:"summary"`
-	Cause      string            `json:"cause,omitempty"`    // why it is not done
-	Criteria   []graph.Criterion `json:"criteria,omitempty"` // the issue's, when they were relaxed
-	Dropped    []graph.Criterion `json:"dropped,omitempty"`  // criteria that were given up; each is debt too
+	Cause      string            `json:"cause,omitempty"`      // why it is not done
+	Criteria   []graph.Criterion `json:"criteria,omitempty"`   // the issue's, when they were relaxed
+	Dropped    []graph.Criterion `json:"dropped,omitempty"`    // criteria that were given up; each is debt too
 	Debt       []debt.Item       `json:"debt,omitempty"`       // of work that may land, and of a split
 	SubIssues  []graph.Issue     `json:"sub_issues,omitempty"` // of failed_needs_split
 	Advice     []Advice          `json:"advice,omitempty"`     // every decision of the Issue Advisor, in order
