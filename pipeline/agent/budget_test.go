@@ -466,6 +466,33 @@ func TestFurtherTriesAreBoundedToo(t *testing.T) {
 	}
 }
 
+// What a call has set aside stays its own, whatever closers draw meanwhile.
+func TestFurtherTryThatNeedsNothingMoreIsNotRefused(t *testing.T) {
+	var crew *agent.Crew
+	tries := 0
+	agents := agenttest.New(func(ctx context.Context, c runtime.Call, _ func(runtime.Event)) (runtime.Result, error) {
+		r := agenttest.JSON(reply{Word: "hi"})
+		if c.Role == "git" {
+			r.CostMicros = 30
+			return r, nil
+		}
+		if tries++; tries > 1 {
+			return r, nil
+		}
+		for _, key := range []string{"two", "three"} {
+			if _, err := askAt(ctx, crew, key, agenttest.Desk{}, named("git")); err != nil {
+				t.Error(err)
+			}
+		}
+		return runtime.Result{}, transient(0)
+	})
+	crew = crewOn(t, new(steptest.Log), agents)
+	crew.Budget = &agent.Budget{Micros: 100, PerCall: 30, Closing: 40, Closers: []string{"git"}}
+	if _, err := askAt(t.Context(), crew, "one", agenttest.Desk{}, reader()); err != nil || tries != 2 {
+		t.Errorf("%v after %d tries", err, tries)
+	}
+}
+
 // ledger is a Day that writes down what is taken and used.
 type ledger struct {
 	mu    sync.Mutex
