@@ -254,10 +254,40 @@ func TestRerunsAndTheirEvidence(t *testing.T) {
 			if now := found(t, ciOf(t, r, sha), "test"); now.Conclusion != test.then || (now.ID != before.ID) == test.gone {
 				t.Errorf("%+v, was %+v", now, before)
 			}
-			if n := len(w.seen("POST", "/rerun")) + len(w.seen("POST", "/rerequest")); n != test.posts {
+			if n := len(w.seen("POST", "/rerun-failed-jobs")) + len(w.seen("POST", "/rerequest")); n != test.posts {
 				t.Errorf("%d requests, want %d", n, test.posts)
 			}
 		})
+	}
+}
+
+// Two jobs of one workflow failed: the second is under way with the first.
+func TestJobsOfOneWorkflowRunAgainTogether(t *testing.T) {
+	w := newWorld(t)
+	w.mayRerun()
+	fails := []string{"failure", ""} // the second attempt does not end while we look
+	w.script(githubsim.CISpec{Runs: []githubsim.CIRun{{Name: "a", Conclusions: fails}, {Name: "b", Conclusions: fails}, {Name: "c"}}})
+	sha := w.commit("b", bot)
+	r := w.build()
+	before := ciOf(t, r, sha)
+	must(t, r.Rerun(t.Context(), found(t, before, "a")))
+	// GitHub has not shown the new attempt of b yet.
+	w.mu.Lock()
+	w.intercept = func(rw http.ResponseWriter, q *http.Request) bool {
+		if !strings.HasSuffix(q.URL.Path, "/check-runs") || q.URL.Query().Get("check_name") != "b" {
+			return false
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = rw.Write([]byte(`{"total_count":0,"check_runs":[]}`))
+		return true
+	}
+	w.mu.Unlock()
+	must(t, r.Rerun(t.Context(), found(t, before, "b")))
+	now := ciOf(t, r, sha)
+	for name, want := range map[string]string{"a": "in_progress", "b": "in_progress", "c": "completed"} {
+		if got := found(t, now, name); got.Status != want {
+			t.Errorf("%s: %s, want %s", name, got.Status, want)
+		}
 	}
 }
 
