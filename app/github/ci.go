@@ -288,7 +288,9 @@ const actionsApp = "github-actions"
 //
 // GitHub lets an App re-request its own check runs only, so of other Apps' runs
 // nearly none can be re-run but the jobs of GitHub Actions, and those with the
-// permission actions: write, which the App may not have.
+// permission actions: write, which the App may not have. Of a workflow run all
+// jobs that failed start again together: one by one, each would have to wait for
+// the end of the one before.
 // https://docs.github.com/rest/checks/runs#rerequest-a-check-run
 func (r *Repository) Rerun(ctx context.Context, run forge.CIRun) error {
 	if run.App == "" {
@@ -299,6 +301,8 @@ func (r *Repository) Rerun(ctx context.Context, run forge.CIRun) error {
 	}
 	err := r.rerun(ctx, run)
 	switch code := status(err); {
+	case run.App == actionsApp && mentions(err, "already running"): // with another job of its workflow
+		return nil
 	case code == http.StatusForbidden, code == http.StatusNotFound, code == http.StatusUnprocessableEntity:
 		return fmt.Errorf("%w: %w", forge.ErrNoRerun, err)
 	case !uncertain(err):
@@ -319,10 +323,19 @@ func (r *Repository) rerun(ctx context.Context, run forge.CIRun) error {
 			return err
 		})
 	}
+	var workflow int64
+	err := r.checks.call(ctx, fmt.Sprintf("read job %d", run.ID), func(ctx context.Context, c *github.Client) error {
+		job, _, err := c.Actions.GetWorkflowJobByID(ctx, r.repo.Owner, r.repo.Name, run.ID)
+		workflow = job.GetRunID()
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	g := &group{app: r.app, repo: r.repo, may: rerunMay}
 	defer g.close(ctx)
 	return g.do(ctx, what, func(ctx context.Context, c *github.Client) error {
-		_, err := c.Actions.RerunJobByID(ctx, r.repo.Owner, r.repo.Name, run.ID)
+		_, err := c.Actions.RerunFailedJobsByID(ctx, r.repo.Owner, r.repo.Name, workflow)
 		return err
 	})
 }

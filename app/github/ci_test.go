@@ -3,13 +3,16 @@ package github_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slipway-dev/slipway/app/github"
 	"github.com/slipway-dev/slipway/app/githubsim"
+	"github.com/slipway-dev/slipway/pipeline/ci"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 )
 
@@ -44,22 +47,22 @@ func (w *world) appID() int64 {
 
 func ciOf(t *testing.T, r *github.Repository, sha string) forge.CI {
 	t.Helper()
-	ci, err := r.CI(t.Context(), sha, "main")
+	have, err := r.CI(t.Context(), sha, "main")
 	must(t, err)
-	if ci.SHA != sha {
-		t.Fatalf("the checks are of %s", ci.SHA)
+	if have.SHA != sha {
+		t.Fatalf("the checks are of %s", have.SHA)
 	}
-	return ci
+	return have
 }
 
 // found is the run of a name.
-func found(t *testing.T, ci forge.CI, name string) forge.CIRun {
+func found(t *testing.T, in forge.CI, name string) forge.CIRun {
 	t.Helper()
-	i := slices.IndexFunc(ci.Runs, func(r forge.CIRun) bool { return r.Name == name })
+	i := slices.IndexFunc(in.Runs, func(r forge.CIRun) bool { return r.Name == name })
 	if i < 0 {
-		t.Fatalf("no run %q in %+v", name, ci.Runs)
+		t.Fatalf("no run %q in %+v", name, in.Runs)
 	}
-	return ci.Runs[i]
+	return in.Runs[i]
 }
 
 func TestWithoutCIThereIsNone(t *testing.T) {
@@ -73,8 +76,8 @@ func TestWithoutCIThereIsNone(t *testing.T) {
 	w.require(githubsim.ByProtection, 0, "slipway/review")
 	w.require(githubsim.ByRuleset, w.appID(), "named otherwise")
 	w.require(githubsim.ByProtection, w.appID(), "named otherwise")
-	if ci := ciOf(t, r, sha); ci.Configured || len(ci.Runs) > 0 || len(ci.Required) > 0 {
-		t.Fatalf("%+v", ci)
+	if have := ciOf(t, r, sha); have.Configured || len(have.Runs) > 0 || len(have.Required) > 0 {
+		t.Fatalf("%+v", have)
 	}
 }
 
@@ -131,15 +134,15 @@ func TestRunsOfOthersInOurWords(t *testing.T) {
 	before := w.commit("main", "mona")
 	sha := w.commit("slipway/1-greet", bot)
 	r := w.build()
-	ci := ciOf(t, r, sha)
+	have := ciOf(t, r, sha)
 	want := map[string]string{
 		"test": "ci completed failure", "slow": "ci in_progress ", "docs": "ci completed skipped",
 		"legacy/deploy": " completed failure", "legacy/slow": " in_progress ", "legacy/ok": " completed success",
 	}
-	if len(ci.Runs) != len(want) || !ci.Configured {
-		t.Fatalf("%+v", ci)
+	if len(have.Runs) != len(want) || !have.Configured {
+		t.Fatalf("%+v", have)
 	}
-	for _, run := range ci.Runs {
+	for _, run := range have.Runs {
 		if got := run.App + " " + run.Status + " " + run.Conclusion; got != want[run.Name] || run.SHA != sha || run.ID == 0 || run.Started.IsZero() {
 			t.Errorf("%s: %q, %+v", run.Name, got, run)
 		}
@@ -147,11 +150,11 @@ func TestRunsOfOthersInOurWords(t *testing.T) {
 			t.Errorf("%s: %+v", run.Name, run)
 		}
 	}
-	test := found(t, ci, "test")
+	test := found(t, have, "test")
 	if test.Title != "1 failed" || test.Summary != "TestA" || len(test.Text) != 4096 || !strings.HasPrefix(long, test.Text) || test.URL == "" {
 		t.Errorf("output %q %q, %d bytes, %q", test.Title, test.Summary, len(test.Text), test.URL)
 	}
-	if got := found(t, ci, "legacy/deploy"); got.Title != "no disk" {
+	if got := found(t, have, "legacy/deploy"); got.Title != "no disk" {
 		t.Errorf("%+v", got)
 	}
 	// The base has its own.
@@ -167,8 +170,8 @@ func TestManyRunsAreAllSeen(t *testing.T) {
 		spec.Runs = append(spec.Runs, githubsim.CIRun{Name: fmt.Sprint("check ", i)}, githubsim.CIRun{Kind: githubsim.CIStatus, Name: fmt.Sprint("status ", i)})
 	}
 	w.script(spec)
-	if ci := ciOf(t, w.build(), w.commit("b", bot)); len(ci.Runs) != 260 {
-		t.Fatalf("%d runs", len(ci.Runs))
+	if have := ciOf(t, w.build(), w.commit("b", bot)); len(have.Runs) != 260 {
+		t.Fatalf("%d runs", len(have.Runs))
 	}
 }
 
@@ -177,15 +180,15 @@ func TestWhatCannotBeReadIsNotAbsent(t *testing.T) {
 		w := newWorld(t)
 		sha := w.commit("b", bot)
 		w.fault(githubsim.Fault{Kind: githubsim.FaultStatus, Method: "GET", Path: "/repos/o/r" + path, Status: http.StatusForbidden})
-		if ci, err := w.build().CI(t.Context(), sha, "main"); err == nil {
-			t.Errorf("%s was refused, yet %+v", path, ci)
+		if have, err := w.build().CI(t.Context(), sha, "main"); err == nil {
+			t.Errorf("%s was refused, yet %+v", path, have)
 		}
 	}
 	w := newWorld(t)
 	r := w.build()
 	for _, bad := range [][2]string{{"main", "main"}, {"abc1234", "main"}, {w.commit("b", bot), ""}, {strings.Repeat("0", 40), "main"}, {w.commit("b", bot), "no-such-base"}} {
-		if ci, err := r.CI(t.Context(), bad[0], bad[1]); err == nil {
-			t.Errorf("%q: %+v", bad, ci)
+		if have, err := r.CI(t.Context(), bad[0], bad[1]); err == nil {
+			t.Errorf("%q: %+v", bad, have)
 		}
 	}
 }
@@ -205,8 +208,8 @@ func TestAPlanWithoutRulesetsHasNone(t *testing.T) {
 		return true
 	}
 	w.mu.Unlock()
-	if ci := ciOf(t, w.build(), sha); ci.Configured {
-		t.Fatalf("%+v", ci)
+	if have := ciOf(t, w.build(), sha); have.Configured {
+		t.Fatalf("%+v", have)
 	}
 }
 
@@ -251,10 +254,40 @@ func TestRerunsAndTheirEvidence(t *testing.T) {
 			if now := found(t, ciOf(t, r, sha), "test"); now.Conclusion != test.then || (now.ID != before.ID) == test.gone {
 				t.Errorf("%+v, was %+v", now, before)
 			}
-			if n := len(w.seen("POST", "/rerun")) + len(w.seen("POST", "/rerequest")); n != test.posts {
+			if n := len(w.seen("POST", "/rerun-failed-jobs")) + len(w.seen("POST", "/rerequest")); n != test.posts {
 				t.Errorf("%d requests, want %d", n, test.posts)
 			}
 		})
+	}
+}
+
+// Two jobs of one workflow failed: the second is under way with the first.
+func TestJobsOfOneWorkflowRunAgainTogether(t *testing.T) {
+	w := newWorld(t)
+	w.mayRerun()
+	fails := []string{"failure", ""} // the second attempt does not end while we look
+	w.script(githubsim.CISpec{Runs: []githubsim.CIRun{{Name: "a", Conclusions: fails}, {Name: "b", Conclusions: fails}, {Name: "c"}}})
+	sha := w.commit("b", bot)
+	r := w.build()
+	before := ciOf(t, r, sha)
+	must(t, r.Rerun(t.Context(), found(t, before, "a")))
+	// GitHub has not shown the new attempt of b yet.
+	w.mu.Lock()
+	w.intercept = func(rw http.ResponseWriter, q *http.Request) bool {
+		if !strings.HasSuffix(q.URL.Path, "/check-runs") || q.URL.Query().Get("check_name") != "b" {
+			return false
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		_, _ = rw.Write([]byte(`{"total_count":0,"check_runs":[]}`))
+		return true
+	}
+	w.mu.Unlock()
+	must(t, r.Rerun(t.Context(), found(t, before, "b")))
+	now := ciOf(t, r, sha)
+	for name, want := range map[string]string{"a": "in_progress", "b": "in_progress", "c": "completed"} {
+		if got := found(t, now, name); got.Status != want {
+			t.Errorf("%s: %s, want %s", name, got.Status, want)
+		}
 	}
 }
 
@@ -348,5 +381,70 @@ func TestTheTokenOfTheChecksIsNarrow(t *testing.T) {
 	r.Close(t.Context())
 	if n := len(w.seen("DELETE", "/installation/token")); n != 2 {
 		t.Errorf("%d tokens revoked, want 2", n)
+	}
+}
+
+// The gate from end to end, but for the agent: what is observed is judged, what
+// failed once is run again, and a fix is judged on its own commit.
+func TestTheGate(t *testing.T) {
+	w := newWorld(t)
+	w.mayRerun()
+	w.require(githubsim.ByRuleset, 0, "test")
+	fails := []string{"failure"}
+	w.script(githubsim.CISpec{File: "a.txt", Holds: "bug", Runs: []githubsim.CIRun{
+		{Name: "test", Conclusions: fails, Log: "--- FAIL: TestGreet"}, {Name: "links", Conclusions: fails},
+		{Name: "e2e", Conclusions: []string{"failure", "success"}}, {Name: "image", Conclusions: fails, Log: "Error: No space left on device"},
+	}})
+	w.script(githubsim.CISpec{Branch: "main", Runs: []githubsim.CIRun{{Name: "test"}, {Name: "links", Conclusions: fails}}})
+	w.script(githubsim.CISpec{Runs: []githubsim.CIRun{{Name: "test"}}})
+	push := func(branch, text string) string {
+		made, err := w.sim.Commit(t.Context(), githubsim.CommitSpec{Repo: "o/r", Branch: branch, Message: text, Files: map[string]string{"a.txt": text}, By: bot})
+		must(t, err)
+		return made.SHA
+	}
+	base := push("main", "before")
+	r := w.build()
+	start := time.Now()
+	look := func(sha string, reruns []ci.Rerun, logs map[int64]string) ci.Verdict {
+		t.Helper()
+		return ci.Judge(ci.Observation{
+			Now: start.Add(ci.DefaultGrace), Pushed: start, SHA: sha, Head: ciOf(t, r, sha), Base: ciOf(t, r, base), Reruns: reruns, Logs: logs,
+		}, ci.Options{Wait: time.Hour, Poll: time.Second})
+	}
+
+	red := push("slipway/1-greet", "a bug")
+	v := look(red, nil, nil)
+	if v.State != ci.Repeat || len(v.Repeat) != 3 {
+		t.Fatalf("first look: %+v", v)
+	}
+	var reruns []ci.Rerun
+	for _, run := range v.Repeat {
+		again := ci.Rerun{Run: run, At: start}
+		if err := r.Rerun(t.Context(), run); err != nil {
+			again.Refused = err.Error()
+		}
+		reruns = append(reruns, again)
+	}
+	logs := map[int64]string{}
+	for _, run := range ciOf(t, r, red).Runs {
+		log, err := r.CILog(t.Context(), run)
+		must(t, err)
+		logs[run.ID] = log
+	}
+	v = look(red, reruns, logs)
+	classes := map[string]ci.Class{}
+	for _, f := range v.Failures {
+		classes[f.Run.Name] = f.Class
+	}
+	want := map[string]ci.Class{"test": ci.Code, "links": ci.PreExisting, "e2e": ci.Flaky, "image": ci.Infrastructure}
+	if v.State != ci.Red || !maps.Equal(classes, want) {
+		t.Fatalf("second look: %s %v, want %v", v.State, classes, want)
+	}
+	if code := v.Of(ci.Code); len(code) != 1 || !strings.Contains(logs[code[0].Run.ID], "TestGreet") {
+		t.Fatalf("for the fixer: %+v", code)
+	}
+
+	if v := look(push("slipway/1-greet", "mended"), reruns, logs); v.State != ci.Green {
+		t.Fatalf("after the fix: %+v", v)
 	}
 }

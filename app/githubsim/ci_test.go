@@ -164,9 +164,9 @@ func TestWhoMayRunAgainWhat(t *testing.T) {
 	w.script(t, githubsim.CISpec{Branch: "topic", Runs: []githubsim.CIRun{{Name: "job", Conclusions: []string{"failure", "success"}, Log: "it broke"}, {Name: "next"}}})
 	w.script(t, githubsim.CISpec{Branch: "topic", App: "ci", Runs: []githubsim.CIRun{{Name: "test", Conclusions: []string{"failure", "cancelled"}}}})
 	sha := w.push(t, "topic", "x")
-	ids := map[string]int64{}
+	ids, suites := map[string]int64{}, map[string]int64{}
 	for _, k := range got(gh.Checks.ListCheckRunsForRef(t.Context(), "octo", "shop", sha, nil))(t).CheckRuns {
-		ids[k.GetName()] = k.GetID()
+		ids[k.GetName()], suites[k.GetName()] = k.GetID(), k.GetCheckSuite().GetID()
 	}
 	token := w.token(t, nil)
 	rerun := func(rest string) int {
@@ -175,11 +175,10 @@ func TestWhoMayRunAgainWhat(t *testing.T) {
 		return resp.StatusCode
 	}
 	for rest, want := range map[string]int{
-		fmt.Sprintf("check-runs/%d/rerequest", ids["test"]):  http.StatusForbidden, // another App's
-		fmt.Sprintf("check-runs/%d/rerequest", ids["job"]):   http.StatusForbidden,
-		fmt.Sprintf("actions/jobs/%d/rerun", ids["test"]):    http.StatusNotFound, // no job
-		fmt.Sprintf("actions/jobs/%d/rerun", ids["job"]):     http.StatusCreated,
-		fmt.Sprintf("actions/jobs/%d/rerun", ids["job"]+999): http.StatusNotFound,
+		fmt.Sprintf("check-runs/%d/rerequest", ids["test"]):              http.StatusForbidden, // another App's
+		fmt.Sprintf("check-runs/%d/rerequest", ids["job"]):               http.StatusForbidden,
+		fmt.Sprintf("actions/runs/%d/rerun-failed-jobs", suites["test"]): http.StatusNotFound, // no workflow
+		fmt.Sprintf("actions/runs/%d/rerun-failed-jobs", suites["job"]):  http.StatusCreated,
 	} {
 		if code := rerun(rest); code != want {
 			t.Errorf("%s: %d, want %d", rest, code, want)
@@ -195,6 +194,9 @@ func TestWhoMayRunAgainWhat(t *testing.T) {
 		}
 	}
 
+	if job := got(gh.Actions.GetWorkflowJobByID(t.Context(), "octo", "shop", ids["job"]))(t); job.GetRunID() != suites["job"] || job.GetConclusion() != "failure" {
+		t.Errorf("job %v", job)
+	}
 	at, _, err := gh.Actions.GetWorkflowJobLogs(t.Context(), "octo", "shop", ids["job"], 0)
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +222,7 @@ func TestAJobIsNotRunAgainWhileItsWorkflowRuns(t *testing.T) {
 	w.script(t, githubsim.CISpec{Runs: []githubsim.CIRun{{Name: "job", Conclusions: []string{"failure"}}, {Name: "slow", Conclusions: []string{""}}}})
 	sha := w.push(t, "topic", "x")
 	all := got(gh.Checks.ListCheckRunsForRef(t.Context(), "octo", "shop", sha, &github.ListCheckRunsOptions{CheckName: github.String("job")}))(t)
-	resp, err := gh.Actions.RerunJobByID(t.Context(), "octo", "shop", all.CheckRuns[0].GetID())
+	resp, err := gh.Actions.RerunFailedJobsByID(t.Context(), "octo", "shop", all.CheckRuns[0].GetCheckSuite().GetID())
 	if err == nil || resp.StatusCode != http.StatusForbidden {
 		t.Fatalf("%v", err)
 	}

@@ -40,17 +40,69 @@ func (c *call) job() (*check, error) {
 	return k, nil
 }
 
-func rerunJob(c *call) (answer, error) {
+type jobShape struct {
+	ID          int64      `json:"id"`
+	NodeID      string     `json:"node_id"`
+	Run         int64      `json:"run_id"`
+	RunURL      string     `json:"run_url"`
+	HeadSHA     string     `json:"head_sha"`
+	Workflow    *string    `json:"workflow_name"`
+	Branch      *string    `json:"head_branch"`
+	Name        string     `json:"name"`
+	URL         string     `json:"url"`
+	HTMLURL     string     `json:"html_url"`
+	Status      string     `json:"status"`
+	Conclusion  *string    `json:"conclusion"`
+	CreatedAt   time.Time  `json:"created_at"`
+	StartedAt   time.Time  `json:"started_at"`
+	CompletedAt *time.Time `json:"completed_at"`
+	CheckURL    string     `json:"check_run_url"`
+	Labels      []string   `json:"labels"`
+	Runner      *int64     `json:"runner_id"`
+	RunnerName  *string    `json:"runner_name"`
+	Group       *int64     `json:"runner_group_id"`
+	GroupName   *string    `json:"runner_group_name"`
+}
+
+// getJob shows a job. A workflow run has the id of its check suite here.
+func getJob(c *call) (answer, error) {
 	k, err := c.job()
 	if err != nil {
 		return answer{}, err
 	}
-	s := find(c.repo.Suites, func(s *suite) bool { return s.ID == k.Suite })
-	if status, _ := suiteOutcome(c.repo, s); status != "completed" {
-		return answer{}, &apiError{Status: http.StatusForbidden, Message: "The workflow run containing this job is already running"}
+	h := c.shape()
+	shape := h.check(c.repo, k)
+	url := fmt.Sprintf("%s/actions/jobs/%d", h.api(c.repo), k.ID)
+	return ok(jobShape{
+		ID: k.ID, NodeID: shape.NodeID, Run: k.Suite, RunURL: fmt.Sprintf("%s/actions/runs/%d", h.api(c.repo), k.Suite), HeadSHA: k.HeadSHA,
+		Branch: h.branchAt(c.repo, k.HeadSHA), Name: k.Name, URL: url, HTMLURL: shape.HTMLURL, Status: k.Status, Conclusion: shape.Conclusion,
+		CreatedAt: k.Started, StartedAt: k.Started, CompletedAt: k.Completed, CheckURL: shape.URL, Labels: []string{},
+	})
+}
+
+// rerunFailedJobs runs the newest attempts of a workflow run again that did not
+// succeed, unless one of its jobs still runs.
+func rerunFailedJobs(c *call) (answer, error) {
+	id := c.number("run_id")
+	s := find(c.repo.Suites, func(s *suite) bool { return s.ID == id && c.st.app(s.App).Slug == actionsApp })
+	if s == nil {
+		return answer{}, errNotFound
 	}
-	if err := c.s.repeat(c.ctx, c.repo, k); err != nil {
-		return answer{}, err
+	if status, _ := suiteOutcome(c.repo, s); status != "completed" {
+		return answer{}, &apiError{Status: http.StatusForbidden, Message: "This workflow is already running"}
+	}
+	seen := map[string]bool{}
+	for _, k := range slices.Backward(slices.Clone(c.repo.Checks)) {
+		if k.Suite != s.ID || seen[k.Name] {
+			continue
+		}
+		seen[k.Name] = true
+		if k.Conclusion == "success" {
+			continue
+		}
+		if err := c.s.repeat(c.ctx, c.repo, k); err != nil {
+			return answer{}, err
+		}
 	}
 	return created(emptyShape{})
 }

@@ -73,7 +73,8 @@ var routes = compile([]route{
 	{method: "GET", pattern: "/repos/{owner}/{repo}/check-runs/{check_run_id}/annotations", as: anInstallation, need: []string{"checks:read"}, do: listAnnotations},
 	{method: "GET", pattern: "/repos/{owner}/{repo}/rules/branches/{branch}", as: anInstallation, need: []string{"metadata:read"}, do: listRules},
 	{method: "GET", pattern: "/repos/{owner}/{repo}/actions/jobs/{job_id}/logs", as: anInstallation, need: []string{"actions:read"}, do: getJobLog},
-	{method: "POST", pattern: "/repos/{owner}/{repo}/actions/jobs/{job_id}/rerun", as: anInstallation, need: []string{"actions:write"}, do: rerunJob},
+	{method: "GET", pattern: "/repos/{owner}/{repo}/actions/jobs/{job_id}", as: anInstallation, need: []string{"actions:read"}, do: getJob},
+	{method: "POST", pattern: "/repos/{owner}/{repo}/actions/runs/{run_id}/rerun-failed-jobs", as: anInstallation, need: []string{"actions:write"}, do: rerunFailedJobs},
 })
 
 // A thread may be a ticket's or a pull request's; either permission opens the

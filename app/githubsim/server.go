@@ -11,6 +11,12 @@
 //   - A request that it does not serve is answered 404 with the header
 //     X-Sim-Unknown, logged as an error, and listed by Unknown.
 //
+// The CI of a repository is scripted: ScriptCI, or POST /_sim/ci with a CISpec,
+// says which check runs and statuses of another App appear on which push, and
+// how they end; Require, or POST /_sim/require with a Requirement, says which
+// names a branch requires. A script acts without being asked while Deliver runs,
+// and else before the next request is answered.
+//
 // What GitHub offers only in its browser (a person labels, comments, presses a
 // button) and what only a test wants (faults, the log of requests) are methods
 // of Server, and for other processes POST requests below /_sim/. That surface
