@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -320,6 +321,39 @@ func TestWhatStopsTheBuildRecordsNoEnd(t *testing.T) {
 				t.Errorf("recorded %q", keys)
 			}
 		})
+	}
+}
+
+// Calls that run when the process is about to stop are paid for: they end, and
+// are kept.
+func TestDrainingLetsRunningLensesEnd(t *testing.T) {
+	var log steptest.Log
+	drain, begun, refused := make(chan struct{}), make(chan struct{}, 2), make(chan struct{})
+	s := &script{before: func(ctx context.Context, _ string) {
+		if begun <- struct{}{}; len(begun) == 2 {
+			close(drain)
+			return
+		}
+		select { // one runs on until another was refused
+		case <-refused:
+		case <-ctx.Done():
+		}
+	}}
+	var once sync.Once
+	emit := func(_ string, e batch.Event) {
+		if e.State == batch.Failed {
+			once.Do(func() { close(refused) })
+		}
+	}
+	agents := agenttest.New(s.play)
+	crew := agenttest.Crew(log.Open(t, step.Options{}), agents)
+	crew.Draining = drain
+	_, err := Run(t.Context(), crew, small, Target{Key: key, Base: "base", Head: "head"}, Options{MaxConcurrency: 2, Emit: emit})
+	if !errors.Is(err, agent.ErrDraining) {
+		t.Errorf("%v", err)
+	}
+	if kept := log.Keys(); len(kept) != 2 || len(agents.Calls()) != 2 {
+		t.Errorf("kept %q of %q", kept, agents.Steps())
 	}
 }
 

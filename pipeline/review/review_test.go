@@ -152,7 +152,7 @@ func TestOneFaultIsOneFinding(t *testing.T) {
 	again := remark("critical", "csv.go", 9, "", "Flush error dropped", "The error of a failed Flush is not reported: the file is short.")
 	again.EndLine = 11
 	s := &script{remarks: map[string][]Remark{
-		"correctness":           {write, remark("medium", "csv.go", 10, "", "Error of Flush is lost", "A failed write at Flush is not reported and the file is short.")},
+		"correctness":           {remark("medium", "csv.go", 10, "", "Error of Flush is lost", "A failed write at Flush is not reported and the file is short."), write},
 		"security":              {again},
 		"concurrency_resources": {flush, flush},
 		"tests":                 {noTest, remark("low", "run.go", 0, "", "No test covers the writer", "Every mutant survives.")},
