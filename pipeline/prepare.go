@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
 	"github.com/slipway-dev/slipway/pipeline/repo"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
@@ -152,10 +154,21 @@ func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
 		// Each role of an issue has its own: what a coder leaves in its home, a
 		// hook of its CLI for one, must not be there when its reviewer starts.
 		Home: func(key string) (string, error) {
-			home := filepath.Join(b.site.homes, first(key), roleOf(key))
+			home := filepath.Join(b.site.homes, homeOf(key))
 			return home, os.MkdirAll(home, 0o700)
 		},
 	}
+}
+
+// homeOf names the HOME of a call: one for each role of an issue, and one for
+// each slot of a review, whose calls run at the same time.
+func homeOf(key string) string {
+	key, _ = cutSegment(key)
+	if role := roleOf(key); role != review.LensRole && role != review.Verifier.Name {
+		return filepath.Join(first(key), role)
+	}
+	key, _, _ = strings.Cut(key, "/repair-")
+	return filepath.FromSlash(key)
 }
 
 // remote is the repository as git reaches it now.

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/runtime"
 )
 
@@ -178,7 +179,7 @@ var roles = []string{
 	plan.ProductManager.Name, plan.Architect.Name, plan.TechLead.Name, plan.SprintPlanner.Name, plan.IssueWriter.Name,
 	coding.Coder.Name, coding.QA.Name, coding.Reviewer.Name, coding.Synthesizer.Name,
 	coding.RetryAdvisor.Name, coding.IssueAdvisor.Name,
-	Merger.Name, IntegrationTester.Name, Replanner.Name, Verifier.Name, "lens", ci.Fixer.Name, Git.Name,
+	Merger.Name, IntegrationTester.Name, Replanner.Name, Verifier.Name, review.LensRole, ci.Fixer.Name, Git.Name,
 }
 
 // checkJudgement wants a verdict on every criterion.
