@@ -57,7 +57,8 @@ func TestWhatABuildMaySpend(t *testing.T) {
 
 func TestBuildEndsWithinItsBudget(t *testing.T) {
 	w := newWorld(t, issue("a", nil), issue("b", nil), issue("c", nil), issue("d", nil))
-	w.engine.Defaults.Limits.USDPerCall, w.engine.Defaults.Limits.USDPerBuild = 500_000, 5_000_000
+	w.engine.Defaults.Limits.USDPerCall = 500_000
+	w.ask = func(r *Request) { r.Budget = 5_000_000 }
 	play := w.agents
 	w.agents = agenttest.New(func(ctx context.Context, c runtime.Call, emit func(runtime.Event)) (runtime.Result, error) {
 		r, err := play.Run(ctx, c, emit)
@@ -65,7 +66,7 @@ func TestBuildEndsWithinItsBudget(t *testing.T) {
 		return r, err
 	})
 	b := w.must(report.NeedsHuman)
-	if b.CostMicros > 5_000_000 || b.CostMicros < 4_000_000 || !strings.Contains(b.Cause, "limits.usd_per_build is $5") {
+	if b.CostMicros > 5_000_000 || b.CostMicros < 4_000_000 || !strings.Contains(b.Cause, "the budget asked for is $5") {
 		t.Errorf("cost %d, cause %q", b.CostMicros, b.Cause)
 	}
 	if !slices.ContainsFunc(w.agents.Calls(), func(c runtime.Call) bool { return c.Role == "coder" }) {

@@ -117,7 +117,7 @@ func TestFailedIssueSkipsItsDependentsAndTheRestIsPublished(t *testing.T) {
 	w := newWorld(t, issue("bad", nil), issue("good", nil), issue("needs-bad", nil, "bad"))
 	w.code["bad"] = func(dir string) error { return os.WriteFile(filepath.Join(dir, "red.txt"), nil, 0o644) }
 	b := w.must(report.SucceededWithDebt)
-	if got := w.outcome(b, "bad"); got.Outcome != report.FailedUnrecoverable || got.Ref == "" {
+	if got := w.outcome(b, "bad"); got.Outcome != report.FailedEscalated || got.Ref == "" {
 		t.Errorf("bad: %+v", got)
 	}
 	if got := w.outcome(b, "needs-bad"); got.Outcome != report.Skipped || !strings.Contains(got.Detail, "bad") {
@@ -152,7 +152,7 @@ func TestHopelessBuildStopsEarly(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d"} {
 		w.code[name] = func(string) error { return errors.New("no idea") }
 	}
-	w.write(".github/slipway.yml", "commands: {test: sh check.sh}\nlimits: {max_parallel_issues: 1}\n")
+	w.write(".github/slipway.yml", "commands: {test: sh check.sh}\nlimits: {max_parallel_issues: 1}\npipeline: {enable_issue_advisor: false}\n")
 	w.commit()
 	b := w.must(report.Failed)
 	if !strings.Contains(b.Cause, "4 of 4 issues failed") {

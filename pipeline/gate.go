@@ -63,7 +63,7 @@ func (b *build) gateReason(made plan.Result) (string, report.Estimate) {
 	switch limit := b.budget(); {
 	case approval == "plan":
 		return "Nothing is coded before somebody approved the plan.", estimate
-	case limit > 0 && estimate.Micros > limit:
+	case b.Request.Budget == 0 && limit > 0 && estimate.Micros > limit: // who named a budget has decided
 		return fmt.Sprintf("By the cost of its calls so far the plan needs about $%.2f, and the budget is $%.2f.",
 			float64(estimate.Micros)/1e6, float64(limit)/1e6), estimate
 	}

@@ -177,19 +177,35 @@ func TestCancelAtAGate(t *testing.T) {
 }
 
 func TestAPlanThatCostsMoreThanTheBudgetIsAskedAbout(t *testing.T) {
-	w := newWorld(t, issue("a", nil))
-	w.ask = func(r *Request) { r.Budget = 100_000 }
-	agents := w.agents
-	w.engine.Runtime = func(context.Context, string) (runtime.Runtime, error) {
-		return agenttest.New(func(ctx context.Context, c runtime.Call, emit func(runtime.Event)) (runtime.Result, error) {
-			r, err := agents.Run(ctx, c, emit)
-			r.CostMicros = 40_000
-			return r, err
-		}), nil
-	}
-	gate := w.waits(report.WaitingApproval)
-	if gate.Estimate == nil || gate.Estimate.Micros <= 100_000 || !strings.Contains(gate.Reason, "budget") {
-		t.Errorf("gate %+v with estimate %+v", gate, gate.Estimate)
+	for name, c := range map[string]struct {
+		asked int64
+		waits bool
+	}{
+		"as configured":                  {0, true},
+		"who named a budget has decided": {500_000, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, issue("a", nil), issue("b", nil), issue("c", nil), issue("d", nil))
+			w.ask = func(r *Request) { r.Budget = c.asked }
+			w.write(".github/slipway.yml", "commands: {test: sh check.sh}\nlimits: {usd_per_build: 0.5, usd_per_call: 0.05}\n")
+			w.commit()
+			agents := w.agents
+			w.engine.Runtime = func(context.Context, string) (runtime.Runtime, error) {
+				return agenttest.New(func(ctx context.Context, c runtime.Call, emit func(runtime.Event)) (runtime.Result, error) {
+					r, err := agents.Run(ctx, c, emit)
+					r.CostMicros = 40_000
+					return r, err
+				}), nil
+			}
+			if !c.waits {
+				w.must(report.NeedsHuman)
+				return
+			}
+			gate := w.waits(report.WaitingApproval)
+			if gate.Estimate == nil || gate.Estimate.Micros <= 500_000 || !strings.Contains(gate.Reason, "budget") {
+				t.Errorf("gate %+v with estimate %+v", gate, gate.Estimate)
+			}
+		})
 	}
 }
 
