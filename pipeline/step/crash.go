@@ -3,8 +3,10 @@
 package step
 
 import (
-	"fmt"
 	"os"
+	"path"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 )
@@ -13,9 +15,9 @@ import (
 var appends atomic.Int64
 
 // crashBefore and crashAfter kill the process like kill -9 around its n-th
-// append, or around the one of a key, when SLIPWAY_CRASH is "before:n",
-// "after:n", "before:key" or "after:key". Only binaries built with the
-// crashpoint tag, those of the crash tests, have them.
+// append, or around that of a key, when SLIPWAY_CRASH is "before:n", "after:n",
+// "before:key" or "after:key", where the key is a pattern of path.Match. Only
+// binaries built with the crashpoint tag, those of the crash tests, have them.
 func crashBefore(key string) int64 {
 	n := appends.Add(1)
 	crash("before", key, n)
@@ -25,8 +27,11 @@ func crashBefore(key string) int64 {
 func crashAfter(key string, n int64) { crash("after", key, n) }
 
 func crash(when, key string, n int64) {
-	at := os.Getenv("SLIPWAY_CRASH")
-	if at != fmt.Sprintf("%s:%d", when, n) && at != when+":"+key {
+	place, named := strings.CutPrefix(os.Getenv("SLIPWAY_CRASH"), when+":")
+	if !named {
+		return
+	}
+	if match, err := path.Match(place, key); place != strconv.FormatInt(n, 10) && (err != nil || !match) {
 		return
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)

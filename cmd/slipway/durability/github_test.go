@@ -65,7 +65,7 @@ func newHub(t *testing.T, s script) *hub {
 		{"app", githubsim.AppSpec{Slug: "slipway", Secret: hookSecret, WebhookURL: "http://" + h.listen + "/webhook"}, &app},
 		{"user", githubsim.UserSpec{Login: owner, Type: "Organization"}, nil},
 		{"user", githubsim.UserSpec{Login: maintainer}, nil},
-		{"repo", githubsim.RepoSpec{Owner: owner, Name: repoName, Public: true, Files: repoFiles}, nil},
+		{"repo", githubsim.RepoSpec{Owner: owner, Name: repoName, Public: true, Files: s.files()}, nil},
 		{"role", githubsim.RoleSpec{Repo: fullName, Login: maintainer, Role: "maintain"}, nil},
 		{"install", githubsim.InstallSpec{App: "slipway", Account: owner, Repos: []string{repoName}}, nil},
 		{"ticket", githubsim.TicketSpec{Repo: fullName, Title: "List the ships", Body: goal, By: maintainer}, &h.ticket},
@@ -367,8 +367,8 @@ func TestServerSurvivesRandomKills(t *testing.T) {
 	t.Parallel()
 	const kills = 20
 	s := fleet()
-	for i := range s {
-		s[i].DelayMS += 600 // so that there is something to kill
+	for i := range s.calls {
+		s.calls[i].DelayMS += 600 // so that there is something to kill
 	}
 	h := newHub(t, s)
 	h.serve(t)

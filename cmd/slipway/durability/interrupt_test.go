@@ -1,7 +1,6 @@
 package durability_test
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,8 +18,9 @@ import (
 func heldBuild(t *testing.T, step string) (terminal, player, *process) {
 	t.Helper()
 	term, agents := newTerminal(t, fleet()), fleet().player(t)
+	term.agents = agents.flags()
 	agents.hold(t, step)
-	p := term.build(t, "", agents.flags()...)
+	p := term.build(t)
 	eventually(t, time.Minute, func() string {
 		select {
 		case <-p.ended:
@@ -172,14 +172,7 @@ func TestCancelEndsEveryProcessAndPublishesWhatLanded(t *testing.T) {
 	if last := lastCall(ended); last != "issue-03/issue_writer" {
 		t.Errorf("the last agent call is %s, after the cancel", last)
 	}
-	status := start(t, term.state, nil, "status", "--json", id)
-	if code := status.wait(t, 10*time.Second); code != 0 {
-		t.Fatalf("status: exit %d\n%s", code, status.said(t))
-	}
-	var b report.Build
-	if err := json.Unmarshal([]byte(status.said(t)), &b); err != nil {
-		t.Fatal(err)
-	}
+	b := term.account(t)
 	if b.State != report.Canceled || b.Success {
 		t.Errorf("state %s, success %t", b.State, b.Success)
 	}
