@@ -41,8 +41,8 @@ const (
 // tree comes out.
 func overhaul(n lanes) script {
 	s := script{
-		settings: fmt.Sprintf("limits:\n  usd_per_call: 0.01\n  max_parallel_issues: %d\n", n),
-		server:   fmt.Sprintf("repository:\n  limits:\n    max_parallel_agents: %d\n", n),
+		settings: "limits:\n  usd_per_call: 0.01\n",
+		server:   fmt.Sprintf("repository:\n  limits:\n    max_parallel_issues: %d\n    max_parallel_agents: %[1]d\n", n),
 	}
 	s.planOverhaul()
 	s.codeOverhaul()
