@@ -260,27 +260,6 @@ func (b *build) unfit(ctx context.Context, key, old, fixed string) ([]string, er
 	return []string{failing(tested)}, nil
 }
 
-// again publishes a head that moved after the pull request was opened: it is
-// pushed, verified, and described anew.
-func (b *build) again(ctx context.Context) error {
-	head := b.fold.integrated()
-	if err := b.pushAs(ctx, keyCIPush(head)); err != nil {
-		return err
-	}
-	v, err := b.verify(ctx, b.fold.round())
-	if err != nil {
-		return err
-	}
-	if err := b.judge(ctx, b.fold.round(), v); err != nil {
-		return err
-	}
-	text, err := b.words(ctx, b.account())
-	if err != nil {
-		return err
-	}
-	return b.draft(ctx, keyCIPull(head), text)
-}
-
 // checks takes what the journal records of the CI gate.
 func (f *Fold) gateCI(e step.Entry) error {
 	switch part := strings.TrimPrefix(e.Key, first(e.Key)+"/"); {
