@@ -19,7 +19,7 @@ import (
 func TestCIFixSurvivesKills(t *testing.T) {
 	t.Parallel()
 	s := pair()
-	s.settings += "  ci_poll_seconds: 1\n"
+	s.settings += "  ci_poll_seconds: 15\n"
 	s.say("ci/ci_fixer", ci.Mend{Summary: "Added it.", Fixed: true, FilesChanged: []string{"ci.txt"}, Cause: "A file was missing."}, map[string]string{"ci.txt": "there\n"})
 	h := newHub(t, s)
 	h.flags = s.player(t).flags()
