@@ -47,6 +47,7 @@ type Fold struct {
 
 	plan        *plan.Result
 	planKey     string
+	estimated   *report.Estimate
 	planText    json.RawMessage // of the state document
 	prd         string          // of the plan, as Markdown
 	design      string          // likewise the architecture
@@ -241,6 +242,9 @@ func (f *Fold) apply(e step.Entry) error {
 		return nil
 	case isPlan(e.Key):
 		return f.planned(e)
+	case strings.HasPrefix(e.Key, "plan/") && strings.HasSuffix(e.Key, "/estimate"):
+		f.estimated = nil
+		return json.Unmarshal(e.Outcome, &f.estimated)
 	case e.Key == keyResume:
 		var r resumed
 		err := json.Unmarshal(e.Outcome, &r)
