@@ -31,7 +31,9 @@ type agents struct {
 	mu    sync.Mutex
 	calls []call
 	busy  int
-	most  int // calls at work at a time
+	most  int         // calls at work at a time
+	heard func(n int) // is told of the n-th call when it begins; may be nil
+	begun int
 }
 
 // A call is one that was answered.
@@ -84,6 +86,10 @@ func (a *agents) enter() time.Time {
 	defer a.mu.Unlock()
 	a.busy++
 	a.most = max(a.most, a.busy)
+	a.begun++
+	if a.heard != nil {
+		a.heard(a.begun)
+	}
 	return time.Now()
 }
 
