@@ -137,6 +137,10 @@ func has(ctx context.Context, gitDir, commit string) bool {
 	if checkRev(commit) != nil {
 		return false
 	}
+	if l, err := openLoose(gitDir, commit); err == nil {
+		l.close()
+		return l.kind == commitKind
+	}
 	_, err := run(ctx, call{gitDir: gitDir, args: []string{"cat-file", "-e", commit + "^{commit}"}})
 	return err == nil
 }
