@@ -86,7 +86,11 @@ func (m *Mirror) Snapshot(ctx context.Context, dir, base string) (tree string, e
 	defer ix.discard()
 	// Every file is read anew. To trust the times of an earlier reading would
 	// save 0.2 s on 10,000 files and miss an edit that puts its time back.
-	for _, args := range [][]string{{"read-tree", base}, {"add", "--all"}} {
+	steps := [][]string{{"read-tree", base}, {"add", "--all"}}
+	if m.takeIndex(dir, base, ix) {
+		steps = steps[1:]
+	}
+	for _, args := range steps {
 		if _, err := run(ctx, call{gitDir: m.dir, tree: dir, index: ix.path, args: args}); err != nil {
 			return "", err
 		}

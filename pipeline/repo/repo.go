@@ -26,6 +26,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -45,7 +46,10 @@ const Any = "*"
 // A Mirror is a bare repository that belongs to Slipway alone. It must not be
 // visible to agents. Its refs are below refs/slipway/: base/ holds branches of
 // the remote, the rest belongs to the builds.
-type Mirror struct{ dir string }
+type Mirror struct {
+	dir     string
+	indexed sync.Map // by directory of a worktree: the commit whose index is remembered
+}
 
 // A Ref is a name and the commit that it points to.
 type Ref struct{ Name, Commit string }
