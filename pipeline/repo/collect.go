@@ -95,8 +95,12 @@ func (m *Mirror) Snapshot(ctx context.Context, dir, base string) (tree string, e
 			return "", err
 		}
 	}
-	return line(ctx, call{gitDir: m.dir, index: ix.path, args: []string{"write-tree"}})
+	return line(ctx, call{gitDir: m.dir, index: ix.path, config: eachSynced, args: []string{"write-tree"}})
 }
+
+// eachSynced is for a git that makes few objects: a batch of them goes by a
+// directory of its own, which costs more than it saves.
+var eachSynced = [][2]string{{"core.fsyncMethod", "fsync"}}
 
 // CommitTree makes a commit of tree. Two parents make a merge.
 func (m *Mirror) CommitTree(ctx context.Context, tree string, parents []string, c Commit) (string, error) {

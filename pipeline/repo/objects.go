@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Reading and writing single objects of the mirror without a git process. What
@@ -39,13 +40,37 @@ func loosePath(gitDir, hash string) string {
 
 // loose is an open loose object.
 type loose struct {
-	kind string
-	size int64
-	body io.Reader
-	file *os.File
+	kind   string
+	size   int64
+	body   io.Reader
+	file   *os.File
+	stream inflater
 }
 
-func (l loose) close() { _ = l.file.Close() } // it was only read
+func (l loose) close() {
+	_ = l.file.Close() // it was only read
+	inflaters.Put(l.stream)
+}
+
+// An inflater reads a zlib stream, and then another one.
+type inflater interface {
+	io.Reader
+	zlib.Resetter
+}
+
+// inflaters are for further use: one is 40 KB, and thousands are needed.
+var inflaters sync.Pool
+
+func inflate(from io.Reader) (inflater, error) {
+	if used, ok := inflaters.Get().(inflater); ok {
+		return used, used.Reset(from, nil)
+	}
+	fresh, err := zlib.NewReader(from)
+	if err != nil {
+		return nil, err
+	}
+	return fresh.(inflater), nil // as zlib.NewReader promises
+}
 
 // openLoose opens an object by its full hash. Any error means that git is to be
 // asked, which then says what is wrong.
@@ -57,7 +82,7 @@ func openLoose(gitDir, hash string) (loose, error) {
 	if err != nil {
 		return loose{}, errNotLoose
 	}
-	stream, err := zlib.NewReader(file)
+	stream, err := inflate(file)
 	if err == nil {
 		var head [32]byte
 		n, _ := io.ReadFull(stream, head[:]) // a short object ends here
@@ -65,7 +90,7 @@ func openLoose(gitDir, hash string) (loose, error) {
 		kind, digits, _ := strings.Cut(string(label), " ")
 		size, parseErr := strconv.ParseInt(digits, 10, 64)
 		if found && parseErr == nil && size >= 0 {
-			return loose{kind: kind, size: size, file: file, body: io.MultiReader(bytes.NewReader(bytes.Clone(rest)), stream)}, nil
+			return loose{kind, size, io.MultiReader(bytes.NewReader(bytes.Clone(rest)), stream), file, stream}, nil
 		}
 	}
 	_ = file.Close()

@@ -101,7 +101,9 @@ func (m *Mirror) create(ctx context.Context) error {
 			return err
 		}
 		defer func() { _ = os.RemoveAll(tmp) }() // gone already when all went well
-		if _, err := run(ctx, call{args: []string{"init", "--quiet", "--bare", "--template=", "--", tmp}}); err != nil {
+		if _, err := run(ctx, call{
+			env: []string{"GIT_DEFAULT_REF_FORMAT=files"}, args: []string{"init", "--quiet", "--bare", "--template=", "--", tmp},
+		}); err != nil {
 			return err
 		}
 		if err := os.Rename(tmp, m.dir); err != nil {
@@ -208,6 +210,9 @@ func (m *Mirror) SetRef(ctx context.Context, name, new, old string) error {
 			return err
 		}
 		args = append(args, old)
+	}
+	if new != "" && isKind(ctx, m.dir, new, commitKind) && m.moveLoose(name, new, old) == nil {
+		return nil
 	}
 	if new == "" && old == "" {
 		args = args[:0] // git takes no zero hash here; the look below decides
