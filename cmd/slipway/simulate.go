@@ -54,6 +54,7 @@ after Ctrl-C. Nothing is asked of a model, and nothing leaves this machine.`,
 	flags.StringVar(&f.save, "save", "", "write the plan to this file")
 	flags.IntVar(&f.options.MaxParallelIssues, "max-parallel-issues", 8, "issues at a time")
 	flags.StringVar(&f.options.Barrier, "barrier", "none", "none, or level: nothing starts before its whole level before it has landed")
+	flags.StringVar(&f.options.Dir, "dir", "", "where to make the temporary directory (default: in memory where there are 2 GB, else the system's)")
 	flags.StringVar(&f.gantt, "gantt", "", "draw what happened into this SVG file")
 	return cmd
 }

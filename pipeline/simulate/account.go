@@ -2,6 +2,8 @@ package simulate
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -20,7 +22,10 @@ type times struct{ started, kept, landed time.Time }
 // account compares what happened with what had to.
 func (s *Simulation) account(entries []queue.Entry, final report.Build) (Result, error) {
 	r := Result{Name: s.plan.Name, State: final.State, MaxParallel: s.agents.most}
-	ready, issues := timeline(entries)
+	ready, issues, err := timeline(entries, final)
+	if err != nil {
+		return r, err
+	}
 	end := ready
 	for _, t := range issues {
 		for _, at := range []time.Time{t.kept, t.landed} {
@@ -57,30 +62,49 @@ func (s *Simulation) account(entries []queue.Entry, final report.Build) (Result,
 }
 
 // timeline reads from the journal when the execution could begin and what
-// became of each issue.
-func timeline(entries []queue.Entry) (ready time.Time, issues map[string]times) {
+// became of each issue, by name.
+func timeline(entries []queue.Entry, final report.Build) (ready time.Time, issues map[string]times, err error) {
 	issues = map[string]times{}
-	watch := pipeline.NewWatch()
-	for _, entry := range entries {
-		for _, e := range watch.Add(entry) {
-			switch {
-			case e.Event == "phase" && e.State == "done" && (e.Key == "plan" || e.Key == "init"):
-				ready = e.At
-			case e.Event == "issue":
-				t := issues[e.Key]
-				switch report.Outcome(e.State) {
-				case report.InProgress:
-					t.started = e.At
-				case report.Landing, report.FailedUnrecoverable:
-					t.kept = e.At
-				case report.Completed, report.CompletedWithDebt:
-					t.landed = e.At
-				}
-				issues[e.Key] = t
+	names := map[string]string{}
+	for _, is := range final.Issues {
+		names[key(is)] = is.Name
+	}
+	for _, e := range entries {
+		first, rest, _ := strings.Cut(e.Key, "/")
+		switch {
+		case e.Key == "plan/kept" || e.Key == "init":
+			ready = e.At
+		case first == "start":
+			t := issues[names[rest]]
+			t.started = e.At
+			issues[names[rest]] = t
+		case names[first] != "" && rest == "kept":
+			t := issues[names[first]]
+			t.kept = e.At
+			issues[names[first]] = t
+		case first == "land" && strings.HasSuffix(rest, "/advanced"):
+			var out struct {
+				Landed []struct {
+					Name string `json:"name"`
+				} `json:"landed"`
+			}
+			if err := json.Unmarshal(e.Outcome, &out); err != nil {
+				return ready, nil, fmt.Errorf("read %s: %w", e.Key, err)
+			}
+			for _, l := range out.Landed {
+				t := issues[l.Name]
+				t.landed = e.At
+				issues[l.Name] = t
 			}
 		}
 	}
-	return ready, issues
+	for _, is := range final.Issues {
+		t := issues[is.Name]
+		if is.Merge != "" && (t.started.IsZero() || t.kept.IsZero() || t.landed.IsZero()) {
+			return ready, nil, fmt.Errorf("the journal does not say when %s landed", is.Name)
+		}
+	}
+	return ready, issues, nil
 }
 
 // key is what the journal's keys of an issue begin with.

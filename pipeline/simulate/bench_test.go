@@ -42,7 +42,7 @@ func benchmarkRandom(b *testing.B, n int) {
 // simulated runs a plan in which every issue lands.
 func simulated(b *testing.B, p Plan) Result {
 	b.Helper()
-	r, err := Run(b.Context(), p, Options{Dir: b.TempDir()})
+	r, err := Run(b.Context(), p, Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -52,8 +52,8 @@ func simulated(b *testing.B, p Plan) Result {
 	return r
 }
 
-// crowd is a plan of n issues whose agents take a moment: five calls for two
-// of them, three times Coder and reviewer and twice, less one.
+// crowd is a plan of n issues whose agents take a moment, with five calls for
+// each: one half of the issues needs two iterations, the other three.
 func crowd(n int) Plan {
 	p := Random(n, 1)
 	for i := range p.Issues {
@@ -73,7 +73,7 @@ func BenchmarkThousand(b *testing.B) {
 
 func thousand(b *testing.B) {
 	p := crowd(1000)
-	s, err := Open(b.Context(), p, Options{Dir: b.TempDir()})
+	s, err := Open(b.Context(), p, Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -37,7 +37,7 @@ import (
 type Options struct {
 	MaxParallelIssues int    // lanes; 0 is 8
 	Barrier           string // none or level; empty is none
-	Dir               string // for what is temporary; empty is the system's
+	Dir               string // for what is temporary; empty is memory where there is enough, else the system's
 	Log               *slog.Logger
 }
 
@@ -139,6 +139,9 @@ func Open(ctx context.Context, p Plan, o Options) (_ *Simulation, err error) {
 		return nil, err
 	}
 	s.agents = newAgents(p, s.graph)
+	if o.Dir == "" {
+		o.Dir = scratch()
+	}
 	if s.dir, err = os.MkdirTemp(o.Dir, "slipway-simulate-"); err != nil {
 		return nil, fmt.Errorf("set up the simulation: %w", err)
 	}
@@ -146,6 +149,24 @@ func Open(ctx context.Context, p Plan, o Options) (_ *Simulation, err error) {
 		return nil, errors.Join(fmt.Errorf("set up the simulation: %w", err), s.Close())
 	}
 	return s, nil
+}
+
+// scratch is where a simulation works unless it is told otherwise. In memory it
+// measures the engine and git; what a disk adds is another question.
+func scratch() string {
+	const memory, enough = "/dev/shm", 2 << 30
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(memory, &fs); err != nil || int64(fs.Bavail)*fs.Bsize < enough {
+		return os.TempDir()
+	}
+	probe, err := os.MkdirTemp(memory, "slipway-")
+	if err != nil {
+		return os.TempDir()
+	}
+	if err := os.Remove(probe); err != nil {
+		return os.TempDir()
+	}
+	return memory
 }
 
 // Close ends the simulation and removes its directory.
