@@ -34,14 +34,18 @@ func (c *Clone) bring(ctx context.Context, commit string) error {
 // is in the clone is whole. What is not loose in the mirror has to be in a pack of
 // the clone; where it is not, errNotLoose leaves the commit to a fetch.
 func (c *Clone) copyCommit(ctx context.Context, commit string) error {
-	if c.whole[commit] || has(ctx, c.GitDir(), commit) {
-		c.whole[commit] = true
+	if c.whole[commit] {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	tree, parents, err := commitParts(c.mirror.dir, commit)
+	// What is loose in the mirror is loose in the clone too, if it is there.
+	if _, _, there := commitParts(c.GitDir(), commit); there == nil || err != nil && has(ctx, c.GitDir(), commit) {
+		c.whole[commit] = true
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,9 @@ const (
 	treeKind   = "tree"
 )
 
+// emptyTree is the tree without files, which git knows without having it.
+const emptyTree = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
 // errNotLoose says that git has to be asked.
 var errNotLoose = errors.New("no loose object")
 
@@ -264,7 +267,7 @@ func looseChanges(gitDir, old, new, below string) (changes []entry, err error) {
 }
 
 func namedEntries(gitDir, tree string) (map[string]treeEntry, error) {
-	if tree == "" {
+	if tree == "" || tree == emptyTree {
 		return nil, nil
 	}
 	entries, err := readTree(gitDir, tree)
