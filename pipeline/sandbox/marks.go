@@ -211,11 +211,31 @@ func (m *marked) members() ([]proc, error) {
 		if p.start < m.root.start || p.pid == os.Getpid() {
 			continue
 		}
-		if below[p.pid] || p.group == m.root.pid || p.session == m.root.pid || m.strays(p) {
+		if below[p.pid] || p.group == m.root.pid || p.session == m.root.pid || strayed(p) || m.strays(p) {
 			mine = append(mine, p)
 		}
 	}
 	return mine, nil
+}
+
+// strayed reports whether p is a dead orphan of ours, of this run or another. It
+// shows no mark, and who it left behind may have started behind the reader's back:
+// it is waited for by whoever sees it first, and then there is another round.
+func strayed(p proc) bool {
+	if p.state != 'Z' || p.parent != os.Getpid() || ofALiveRun(p.pid, 0) {
+		return false
+	}
+	return p.session != ownSession()
+}
+
+// ownSession is the session of this process, in which are the children that no
+// run started.
+func ownSession() int {
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return 0 // the kernel's: no child has it, and the call does not fail for oneself
+	}
+	return session
 }
 
 // strays reports whether p left its ancestors but is of this run. A landlocked
@@ -223,6 +243,17 @@ func (m *marked) members() ([]proc, error) {
 // gain privileges, and bears the mark of no run: no honest process is like that.
 func (m *marked) strays(p proc) bool {
 	mark := markOf(p.pid)
+	for range 3 {
+		if mark != 0 || p.parent != os.Getpid() || p.session == ownSession() {
+			break
+		}
+		if now, err := readProc(p.pid); err == nil && strayed(now) {
+			return true // it has died meanwhile
+		}
+		// In the middle of an exec there is no environment to read.
+		time.Sleep(time.Millisecond)
+		mark = markOf(p.pid)
+	}
 	if mark == m.mark {
 		return true
 	}
