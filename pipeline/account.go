@@ -15,7 +15,11 @@ import (
 // ledger is every compromise so far. Once the execution has stopped, what
 // never ran or never ended is part of it.
 func (f *Fold) ledger() *debt.Ledger {
+	if f.owed != nil {
+		return f.owed
+	}
 	var l debt.Ledger
+	f.owed = &l
 	if f.plan == nil {
 		return &l
 	}

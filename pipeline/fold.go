@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/ci"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
@@ -56,17 +57,18 @@ type Fold struct {
 	issues      map[string]*issueState // by name, also those that left the graph
 	byKey       map[string]*issueState // by issue-NN
 	memory      coding.Memory
-	head        string     // the integration branch
-	landings    int        // choices made
-	open        string     // key of the landing that was chosen and has not ended
-	landing     landing    // what it is about
-	landAt      time.Time  // when it was chosen
-	came        []advanced // what came of each
-	replans     int        // choices made, in this segment
-	asked       int        // of those, how often the Replanner was
-	replan      string     // key of the one that was chosen and has not ended
-	failures    []string   // what it is about
-	replanAsked bool       // whether the Replanner is
+	head        string       // the integration branch
+	landings    int          // choices made
+	open        string       // key of the landing that was chosen and has not ended
+	landing     landing      // what it is about
+	landAt      time.Time    // when it was chosen
+	came        []advanced   // what came of each
+	owed        *debt.Ledger // nil when something changed since it was made
+	replans     int          // choices made, in this segment
+	asked       int          // of those, how often the Replanner was
+	replan      string       // key of the one that was chosen and has not ended
+	failures    []string     // what it is about
+	replanAsked bool         // whether the Replanner is
 	history     []replanned
 	splits      int
 	scope       []debt.Item // what decisions dropped
@@ -228,6 +230,9 @@ func (f *Fold) apply(e step.Entry) error {
 	issue := f.byKey[first(e.Key)]
 	if issue != nil {
 		issue.document = nil
+	}
+	if e.Runtime == "" && !strings.HasPrefix(e.Key, agent.ReserveKey) {
+		f.owed = nil
 	}
 	switch {
 	case e.Key == keyBegin:
