@@ -560,7 +560,7 @@ func (f *Fold) edit(r replanned) error {
 		f.issues[name].skipped = because("skipped by the Replanner", d.Rationale)
 	}
 	for _, name := range d.RemovedIssueNames {
-		f.issues[name].skipped = because("removed by the Replanner", d.Rationale)
+		f.issues[name].skipped, f.issues[name].document = because("removed by the Replanner", d.Rationale), nil
 	}
 	var notes []graph.Note
 	for _, name := range r.Failed {
