@@ -522,6 +522,14 @@ func (f *Fold) decide(e step.Entry) error {
 		return err
 	}
 	f.replan, f.failures = "", nil
+	if c := r.Decision.Action; c != Continue && c != Abort {
+		if err := f.edit(r); err != nil {
+			// What runs may fail or be split after the decision was checked and
+			// before it was recorded. The rest goes on, as it does without one.
+			r.Note = "the Replanner's decision could no longer be carried out: " + err.Error()
+			r.Decision = ReplanDecision{Action: Continue, Rationale: r.Decision.Rationale}
+		}
+	}
 	f.history = append(f.history, r)
 	for _, name := range r.Failed {
 		f.issues[name].dealt, f.issues[name].document = true, nil
@@ -530,11 +538,6 @@ func (f *Fold) decide(e step.Entry) error {
 	if d.Action == Abort {
 		f.stop = &stopped{State: report.Failed, Cause: because("the Replanner gave the build up", d.Rationale)}
 		return nil
-	}
-	if d.Action != Continue {
-		if err := f.edit(r); err != nil {
-			return err
-		}
 	}
 	for _, w := range d.Waived {
 		s := f.issues[w.IssueName]
