@@ -483,6 +483,7 @@ func (f *Fold) divide(e step.Entry) error {
 	f.scope = append(f.scope, s.kept.Result.Debt...)
 	f.regraph(g)
 	for _, sub := range s.kept.Result.SubIssues {
+		f.issues[sub.Name].waived = slices.Clone(s.waived) // they have its dependencies
 		f.issues[sub.Name].told = append(slices.Clone(s.told), graph.Note{
 			FromIssue: s.issue.Name, Kind: graph.FailureNote, Expected: s.issue.Title,
 			Delivered: "it was split: " + s.kept.Result.Cause, Ref: s.kept.Ref,
