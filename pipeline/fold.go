@@ -523,12 +523,16 @@ func (f *Fold) decide(e step.Entry) error {
 		return err
 	}
 	f.replan, f.failures = "", nil
+	if f.stop != nil {
+		// Nothing starts any more: how the build ends, and what it owes, is said.
+		f.history = append(f.history, r.overtaken("the build had stopped"))
+		return nil
+	}
 	if c := r.Decision.Action; c != Continue && c != Abort {
 		if err := f.edit(r); err != nil {
 			// What runs may fail or be split after the decision was checked and
 			// before it was recorded. The rest goes on, as it does without one.
-			r.Note = "the Replanner's decision could no longer be carried out: " + err.Error()
-			r.Decision = ReplanDecision{Action: Continue, Rationale: r.Decision.Rationale}
+			r = r.overtaken(err.Error())
 		}
 	}
 	f.history = append(f.history, r)
@@ -546,6 +550,14 @@ func (f *Fold) decide(e step.Entry) error {
 	}
 	f.skipDependents()
 	return nil
+}
+
+// overtaken is the decision where it could not be carried out any more.
+func (r replanned) overtaken(why string) replanned {
+	return replanned{
+		Failed: r.Failed, Decision: ReplanDecision{Action: Continue, Rationale: r.Decision.Rationale},
+		Note: fmt.Sprintf("%s was decided, and could not be carried out: %s", r.Decision.Action, why),
+	}
 }
 
 // edit applies what a replan changes, and records what it gives up.
