@@ -482,6 +482,12 @@ func (f *Fold) divide(e step.Entry) error {
 	f.splits++
 	f.scope = append(f.scope, s.kept.Result.Debt...)
 	f.regraph(g)
+	parts := namesOf(s.kept.Result.SubIssues)
+	for _, o := range f.order {
+		if slices.Contains(o.waived, s.issue.Name) {
+			o.waived = append(o.waived, parts...) // who runs without the whole runs without its parts
+		}
+	}
 	for _, sub := range s.kept.Result.SubIssues {
 		f.issues[sub.Name].waived = slices.Clone(s.waived) // they have its dependencies
 		f.issues[sub.Name].told = append(slices.Clone(s.told), graph.Note{
