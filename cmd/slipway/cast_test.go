@@ -45,7 +45,8 @@ var company = cast{
 	"code_reviewer.json":  `{"approved":true,"blocking":false,"summary":"Good."}`,
 	"verifier.json": `{"summary":"Met.","criteria_results":[
 		{"prd_id":"ac-1","passed":true,"evidence":"sh check.sh","issue_name":"add-greet"}]}`,
-	"git.json": `{"title":"Greet people","summary":"Adds a greeting."}`,
+	"lens.json": `{"findings":[]}`,
+	"git.json":  `{"title":"Greet people","summary":"Adds a greeting."}`,
 }
 
 var plan1 = planned(`{"name":"add-greet"}`)
