@@ -30,7 +30,7 @@ lint: ## the linter, as .golangci.yml says
 	else echo "lint: not run: $(LINTER) is missing: make tools"; fi
 
 bench: ## how fast it is, each number beside its bound
-	@set -o pipefail; go test -run '^$$' -bench . ./... | awk -f .ci/bounds.awk
+	@set -o pipefail; go test -timeout 1h -run '^$$' -bench . ./... | awk -f .ci/bounds.awk
 
 soak: ## properties and crashes for long: make soak CHECKS=20000
 	go test -race -count 1 -timeout 2h \

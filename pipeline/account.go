@@ -15,7 +15,11 @@ import (
 // ledger is every compromise so far. Once the execution has stopped, what
 // never ran or never ended is part of it.
 func (f *Fold) ledger() *debt.Ledger {
+	if f.owed != nil {
+		return f.owed
+	}
 	var l debt.Ledger
+	f.owed = &l
 	if f.plan == nil {
 		return &l
 	}
@@ -63,7 +67,7 @@ func (f *Fold) Report(now time.Time) report.Build {
 	b := report.Build{
 		ID: f.begun.Build, State: report.Running, Title: f.begun.Title, Repo: f.begun.Repo,
 		Ticket: f.begun.Ticket, Requester: f.begun.Requester, Started: f.from, Elapsed: now.Sub(f.from),
-		CostMicros: f.cost, Costs: f.costLines(), Debt: f.ledger().Items(), Gate: f.gate,
+		CostMicros: f.cost, Costs: f.costLines(), Debt: f.ledger().Items(), Estimate: f.estimated,
 	}
 	for _, n := range f.calls {
 		b.AgentCalls += n
@@ -111,14 +115,13 @@ func (f *Fold) Report(now time.Time) report.Build {
 		b.Notes = append(b.Notes, r.String(i+1))
 	}
 	b.Notes = append(b.Notes, f.ciNotes()...)
-	if f.ciNow.waiting {
-		b.State = report.WaitingCI
-	}
-	if f.stop != nil {
+	switch {
+	case f.stop != nil:
 		b.Cause = f.stop.Cause
-	}
-	if f.gate != nil {
-		b.State = report.WaitingApproval
+	case f.ciNow.waiting:
+		b.State = report.WaitingCI
+	case f.gate != nil:
+		b.Gate, b.State = f.gate, report.WaitingApproval
 		if f.gate.Kind == report.QuestionGate {
 			b.State = report.WaitingAnswer
 		}

@@ -122,12 +122,16 @@ func (e *Engine) Run(ctx context.Context, job Job) (report.Build, error) {
 	defer stopFollowing()
 
 	defer b.leave(ctx)
-	if err := b.work(ctx); err != nil {
-		return report.Build{}, err
-	}
-	stopFollowing() // the last word on the comment is publish's
+	err = b.work(ctx)
+	stopFollowing() // the last word on the comment is ours
 	follower.Wait()
-	final, err := b.publish(ctx)
+	var final report.Build
+	if err == nil {
+		final, err = b.publish(ctx)
+	}
+	if _, waits := errors.AsType[*Waiting](err); waits {
+		track.edit(ctx)
+	}
 	if err != nil {
 		return final, err
 	}

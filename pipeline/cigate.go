@@ -164,7 +164,7 @@ func (b *build) observation(ctx context.Context, at checksOf) (ci.Observation, e
 	return in, nil
 }
 
-// ciWait says once in public that the build waits for checks.
+// ciWait says once, by the build's own check run, that it waits for the others.
 func (b *build) ciWait(ctx context.Context, at checksOf) error {
 	_, err := step.Effect(ctx, b.journal, b.fold.key(keyCIWait(at.sha)), func(ctx context.Context) (pushed, error) {
 		_, err := b.Forge.EnsureCheck(ctx, forge.Check{
@@ -175,14 +175,6 @@ func (b *build) ciWait(ctx context.Context, at checksOf) error {
 	})
 	if err != nil {
 		return fmt.Errorf("say that the build waits for CI: %w", err)
-	}
-	comment := b.Request.Comment
-	if comment.Marker == "" {
-		return nil
-	}
-	comment.Body = report.Comment(b.fold.Report(time.Now()))
-	if _, err := b.Forge.EnsureComment(ctx, comment); err != nil {
-		b.log.WarnContext(ctx, "an edit of the tracking comment was dropped", "error", err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/ci"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
@@ -47,6 +48,7 @@ type Fold struct {
 
 	plan        *plan.Result
 	planKey     string
+	estimated   *report.Estimate
 	planText    json.RawMessage // of the state document
 	prd         string          // of the plan, as Markdown
 	design      string          // likewise the architecture
@@ -55,17 +57,18 @@ type Fold struct {
 	issues      map[string]*issueState // by name, also those that left the graph
 	byKey       map[string]*issueState // by issue-NN
 	memory      coding.Memory
-	head        string     // the integration branch
-	landings    int        // choices made
-	open        string     // key of the landing that was chosen and has not ended
-	landing     landing    // what it is about
-	landAt      time.Time  // when it was chosen
-	came        []advanced // what came of each
-	replans     int        // choices made, in this segment
-	asked       int        // of those, how often the Replanner was
-	replan      string     // key of the one that was chosen and has not ended
-	failures    []string   // what it is about
-	replanAsked bool       // whether the Replanner is
+	head        string       // the integration branch
+	landings    int          // choices made
+	open        string       // key of the landing that was chosen and has not ended
+	landing     landing      // what it is about
+	landAt      time.Time    // when it was chosen
+	came        []advanced   // what came of each
+	owed        *debt.Ledger // nil when something changed since it was made
+	replans     int          // choices made, in this segment
+	asked       int          // of those, how often the Replanner was
+	replan      string       // key of the one that was chosen and has not ended
+	failures    []string     // what it is about
+	replanAsked bool         // whether the Replanner is
 	history     []replanned
 	splits      int
 	scope       []debt.Item // what decisions dropped
@@ -228,6 +231,9 @@ func (f *Fold) apply(e step.Entry) error {
 	if issue != nil {
 		issue.document = nil
 	}
+	if e.Runtime == "" && !strings.HasPrefix(e.Key, agent.ReserveKey) {
+		f.owed = nil
+	}
 	switch {
 	case e.Key == keyBegin:
 		return json.Unmarshal(e.Outcome, &f.begun)
@@ -241,6 +247,9 @@ func (f *Fold) apply(e step.Entry) error {
 		return nil
 	case isPlan(e.Key):
 		return f.planned(e)
+	case strings.HasPrefix(e.Key, "plan/") && strings.HasSuffix(e.Key, "/estimate"):
+		f.estimated = nil
+		return json.Unmarshal(e.Outcome, &f.estimated)
 	case e.Key == keyResume:
 		var r resumed
 		err := json.Unmarshal(e.Outcome, &r)

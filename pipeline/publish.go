@@ -315,6 +315,9 @@ func (b *build) lastWord(ctx context.Context) error {
 		r := b.account()
 		comment := b.Request.Comment
 		comment.Body = report.Comment(r)
+		if r.State == report.Planned {
+			comment.Body = report.PlanPage(r)
+		}
 		if _, err := b.Forge.EnsureComment(ctx, comment); err != nil {
 			return commented{}, err
 		}

@@ -294,6 +294,14 @@ func (f *Fold) hasPlanAt(key string) bool {
 	return f.plan != nil && f.planKey == key
 }
 
+// estimateKey is the key of the estimate of the plan at hand.
+func (f *Fold) estimateKey() string {
+	f.mu.Lock()
+	plan := f.planKey
+	f.mu.Unlock()
+	return f.key(keyEstimate(plan))
+}
+
 // isDone reports whether the build's last word is said.
 func (f *Fold) isDone() bool {
 	f.mu.Lock()

@@ -16,7 +16,8 @@ func TestUsageErrors(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t, checked(green))
 	write(t, repo, map[string]string{"inside/file": ""})
-	empty := t.TempDir()
+	empty, plans := t.TempDir(), t.TempDir()
+	write(t, plans, map[string]string{"slip.json": `{"name":"p","issues":[{"name":"a","codr_ms":1}]}`})
 	build := []string{"build", "--goal", "Greet people", "--repo"}
 	for name, row := range map[string]struct {
 		args []string
@@ -62,6 +63,12 @@ func TestUsageErrors(t *testing.T) {
 		"steer of an unknown build":   {[]string{"steer", "b-00000000", "x"}, []string{"no build b-00000000"}},
 		"prune of the future":         {[]string{"prune", "--days", "-1"}, []string{"--days -1", "at least 0"}},
 		"prune of a build":            {[]string{"prune", "b-00000000"}, []string{"b-00000000"}},
+		"a simulation of nothing":     {[]string{"simulate"}, []string{"one plan file, or --random N"}},
+		"two plans":                   {[]string{"simulate", "p.json", "--random", "4"}, []string{"--random", "not both"}},
+		"a plan that is missing":      {[]string{"simulate", filepath.Join(empty, "no.json")}, []string{"no.json", "no such file"}},
+		"a slip in a plan":            {[]string{"simulate", filepath.Join(plans, "slip.json")}, []string{"slip.json", "issues[0]", "codr_ms"}},
+		"no lanes":                    {[]string{"simulate", "--random", "4", "--max-parallel-issues", "0"}, []string{"--max-parallel-issues", "1 to 64"}},
+		"an unknown barrier":          {[]string{"simulate", "--random", "4", "--barrier", "wave"}, []string{"--barrier", "none or level"}},
 		"a configuration that is missing": {
 			append(build, repo, "--config", filepath.Join(empty, "no.yml")), []string{"no.yml"},
 		},
