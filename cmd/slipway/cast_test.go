@@ -49,6 +49,10 @@ var company = cast{
 	"git.json":  `{"title":"Greet people","summary":"Adds a greeting."}`,
 }
 
+// companyCalls is how often the company is asked: ten lenses, and each of the
+// others once. A call costs a thousandth of a dollar.
+const companyCalls = 17
+
 var plan1 = planned(`{"name":"add-greet"}`)
 
 // planned is a plan of the issues, each a name and what it depends on.
