@@ -208,6 +208,7 @@ func (f *Fold) stages(now time.Time) []report.Stage {
 			s.State, s.Elapsed = "done", ended.Sub(begins)
 		case f.end != nil, stopped && name != "publish":
 			s.State = "skipped"
+		case f.gate != nil && name != "plan" && !beside: // nothing goes on before somebody answered
 		case !running || beside:
 			s.State, s.Elapsed, running = "running", now.Sub(begins), true
 		}

@@ -46,33 +46,34 @@ type Fold struct {
 
 	letGo time.Time // when a gate was opened last: waiting for a person costs no time
 
-	plan        *plan.Result
-	planKey     string
-	estimated   *report.Estimate
-	planText    json.RawMessage // of the state document
-	prd         string          // of the plan, as Markdown
-	design      string          // likewise the architecture
-	graph       *graph.Graph
-	order       []*issueState          // by number
-	issues      map[string]*issueState // by name, also those that left the graph
-	byKey       map[string]*issueState // by issue-NN
-	memory      coding.Memory
-	head        string       // the integration branch
-	landings    int          // choices made
-	open        string       // key of the landing that was chosen and has not ended
-	landing     landing      // what it is about
-	landAt      time.Time    // when it was chosen
-	came        []advanced   // what came of each
-	owed        *debt.Ledger // nil when something changed since it was made
-	replans     int          // choices made, in this segment
-	asked       int          // of those, how often the Replanner was
-	replan      string       // key of the one that was chosen and has not ended
-	failures    []string     // what it is about
-	replanAsked bool         // whether the Replanner is
-	history     []replanned
-	splits      int
-	scope       []debt.Item // what decisions dropped
-	fixes       []fixes     // one for each round of fixes, in this segment
+	plan         *plan.Result
+	planKey      string
+	estimated    *report.Estimate
+	planText     json.RawMessage // of the state document
+	documentSize int             // of the last state document, in bytes
+	prd          string          // of the plan, as Markdown
+	design       string          // likewise the architecture
+	graph        *graph.Graph
+	order        []*issueState          // by number
+	issues       map[string]*issueState // by name, also those that left the graph
+	byKey        map[string]*issueState // by issue-NN
+	memory       coding.Memory
+	head         string       // the integration branch
+	landings     int          // choices made
+	open         string       // key of the landing that was chosen and has not ended
+	landing      landing      // what it is about
+	landAt       time.Time    // when it was chosen
+	came         []advanced   // what came of each
+	owed         *debt.Ledger // nil when something changed since it was made
+	replans      int          // choices made, in this segment
+	asked        int          // of those, how often the Replanner was
+	replan       string       // key of the one that was chosen and has not ended
+	failures     []string     // what it is about
+	replanAsked  bool         // whether the Replanner is
+	history      []replanned
+	splits       int
+	scope        []debt.Item // what decisions dropped
+	fixes        []fixes     // one for each round of fixes, in this segment
 
 	stop      *stopped
 	verified  *verified

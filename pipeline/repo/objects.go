@@ -61,8 +61,12 @@ type inflater interface {
 	zlib.Resetter
 }
 
-// inflaters are for further use: one is 40 KB, and thousands are needed.
-var inflaters sync.Pool
+// They are for further use: an inflater is 40 KB, a deflater more than half a
+// megabyte, and a build needs thousands.
+var (
+	inflaters sync.Pool
+	deflaters = sync.Pool{New: func() any { return zlib.NewWriter(nil) }}
+)
 
 func inflate(from io.Reader) (inflater, error) {
 	if used, ok := inflaters.Get().(inflater); ok {
@@ -149,10 +153,9 @@ func writeLoose(gitDir, kind string, body []byte) (hash string, err error) {
 			_ = os.Remove(file.Name())
 		}
 	}()
-	stream, err := zlib.NewWriterLevel(file, zlib.BestSpeed)
-	if err != nil {
-		return "", errors.Join(err, file.Close())
-	}
+	stream := deflaters.Get().(*zlib.Writer)
+	defer deflaters.Put(stream)
+	stream.Reset(file)
 	_, err = stream.Write(whole)
 	if err = errors.Join(err, stream.Close(), file.Chmod(0o444), file.Sync(), file.Close()); err != nil {
 		return "", err
