@@ -229,7 +229,7 @@ func TestVerbsOnAFinishedBuild(t *testing.T) {
 		Build, State, Title string
 		Cost                float64 `json:"cost_usd"`
 	}](t, term.slipway("list", "--json"))
-	if len(listed) != 1 || listed[0].State != "succeeded" || listed[0].Title != "Greet people" || listed[0].Cost != 0.007 {
+	if len(listed) != 1 || listed[0].State != "succeeded" || listed[0].Title != "Greet people" || listed[0].Cost != 0.017 {
 		t.Fatalf("list --json: %+v", listed)
 	}
 	id := listed[0].Build
