@@ -326,10 +326,10 @@ func (f *Fold) apply(e step.Entry) error {
 			return err
 		}
 		f.adopted++
-		f.moved++
 		f.wrote, f.head = append(f.wrote, f.head), a.Head
-		if len(a.Conflicts) == 0 {
+		if len(a.Conflicts) == 0 { // else the head is what it was, and verified
 			f.verified = nil
+			f.moved++
 		}
 		return nil
 	case e.Key == keyPull:
