@@ -197,9 +197,6 @@ func (f *Fold) clock(e step.Entry) {
 		if f.ends["execute"].IsZero() {
 			f.ends["execute"] = e.At.Add(-e.Duration)
 		}
-		if e.Key == keySettled(first(e.Key)) {
-			f.ends["verify"] = e.At
-		}
 	}
 }
 
@@ -308,6 +305,9 @@ func (f *Fold) apply(e step.Entry) error {
 		}
 		if f.verified.Review != nil {
 			f.review = f.verified.Review
+		}
+		if f.verified.Final {
+			f.ends["verify"] = e.At
 		}
 		return nil
 	case e.Key == keyFinalize:
@@ -649,12 +649,11 @@ func (f *Fold) mend(e step.Entry) error {
 	f.scope = append(f.scope, x.Debt...)
 	if len(x.Issues) == 0 {
 		if f.verified != nil {
-			f.verified.Final = true
+			f.verified.Final, f.ends["verify"] = true, e.At
 		}
 		return nil
 	}
 	delete(f.ends, "execute")
-	delete(f.ends, "verify")
 	g, err := f.graph.Apply(graph.Edit{Add: x.Issues}, f.state())
 	if err != nil {
 		return err
