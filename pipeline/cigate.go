@@ -55,11 +55,6 @@ type checksOf struct {
 // mended, commit after commit.
 func (b *build) ci(ctx context.Context) error {
 	for b.conf.Pipeline.CheckCI && b.fold.stopping() == nil {
-		if b.fold.ciMended() { // by this claim, or by one that died before it showed the fix
-			if err := b.again(ctx); err != nil {
-				return err
-			}
-		}
 		at := b.fold.checksNow()
 		verdict := at.verdict
 		if verdict == nil {
@@ -83,6 +78,9 @@ func (b *build) ci(ctx context.Context) error {
 			return b.ciStop(ctx, verdict.Cause)
 		}
 		if err := b.ciFix(ctx, at.sha, code); err != nil {
+			return err
+		}
+		if err := b.again(ctx); err != nil {
 			return err
 		}
 	}
@@ -261,39 +259,6 @@ func (b *build) unfit(ctx context.Context, key, old, fixed string) ([]string, er
 	return []string{failing(tested)}, nil
 }
 
-// again publishes a head that moved after the pull request was opened: it is
-// pushed, verified, and described anew. The check run on the commit before it
-// ends, since nobody comes back to it. What was done of this is not done twice.
-func (b *build) again(ctx context.Context) error {
-	head := b.fold.integrated()
-	if at := b.fold.checksNow(); at.sha != head {
-		err := b.ciSay(ctx, keyCILeft(at.sha), at, forge.Check{
-			Status: "completed", Conclusion: "neutral", Title: "CI failed here; a later commit mends it",
-			Summary: "Checks of this commit failed. Slipway goes on with " + head + ".",
-		})
-		if err != nil {
-			return err
-		}
-		if err := b.pushAs(ctx, keyCIPush(head)); err != nil {
-			return err
-		}
-	}
-	if !b.fold.isVerified() {
-		v, err := b.verify(ctx, b.fold.round())
-		if err != nil {
-			return err
-		}
-		if err := b.judge(ctx, b.fold.round(), v); err != nil {
-			return err
-		}
-	}
-	text, err := b.words(ctx, b.account())
-	if err != nil {
-		return err
-	}
-	return b.draft(ctx, keyCIPull(b.fold.checksNow().sha), text)
-}
-
 // gateCI takes what the journal records of the CI gate.
 func (f *Fold) gateCI(e step.Entry) error {
 	switch part := strings.TrimPrefix(e.Key, first(e.Key)+"/"); {
@@ -350,11 +315,6 @@ func (f *Fold) checksNow() checksOf {
 
 // ciCycles is how often a fix of CI was tried.
 func (f *Fold) ciCycles() int { return len(f.ciAttempts()) }
-
-// ciMended reports whether a fix of CI was taken.
-func (f *Fold) ciMended() bool {
-	return slices.ContainsFunc(f.ciAttempts(), func(a ci.Attempt) bool { return len(a.Refused) == 0 })
-}
 
 func (f *Fold) ciAttempts() []ci.Attempt {
 	f.mu.Lock()
