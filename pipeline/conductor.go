@@ -145,7 +145,7 @@ func (c *conductor) decide(ctx context.Context, now *running) error {
 	if err := c.land(ctx, &w, now); err != nil {
 		return err
 	}
-	if len(w.split) > 0 && !w.stopped {
+	if len(w.split) > 0 && !w.stopped && w.replan == "" { // a decision is about the graph that was shown
 		return c.split(ctx, w.split, now)
 	}
 	if len(w.failed) > 0 && w.open == "" && len(w.ready) == 0 && w.replan == "" && !w.stopped {

@@ -43,7 +43,7 @@ func (f *Fold) work() work {
 	}
 	w.replans, w.asked, w.splits = f.replans, f.asked, f.splits
 	if f.stop != nil {
-		if !f.stop.mayFinish() {
+		if !f.stop.mayVerify() {
 			w.resume = nil
 		}
 		return w
@@ -294,12 +294,12 @@ func (f *Fold) hasPlanAt(key string) bool {
 	return f.plan != nil && f.planKey == key
 }
 
-// estimateKey is the key of the estimate of the plan at hand.
+// estimateKey is the key of the estimate of the plan at hand. It has no segment:
+// what the calls after the plan cost does not make it another plan.
 func (f *Fold) estimateKey() string {
 	f.mu.Lock()
-	plan := f.planKey
-	f.mu.Unlock()
-	return f.key(keyEstimate(plan))
+	defer f.mu.Unlock()
+	return keyEstimate(f.planKey)
 }
 
 // isDone reports whether the build's last word is said.

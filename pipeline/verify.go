@@ -74,7 +74,7 @@ func (b *build) round(ctx context.Context) (again bool, err error) {
 			return false, err
 		}
 	}
-	if b.fold.isVerified() {
+	if b.fold.isVerified() || b.fold.stopping() != nil {
 		return false, nil
 	}
 	return b.fix(ctx, n)
