@@ -297,7 +297,7 @@ func (b *build) phases(ctx context.Context, stop context.CancelCauseFunc) error 
 		return err
 	}
 	// What is finished lands also where the budget is spent.
-	if stop := b.fold.stopping(); !stop.mayVerify() || stop != nil && !b.fold.hasPlan() {
+	if stop := b.fold.stopping(); !stop.mayFinish() || stop != nil && !b.fold.hasPlan() {
 		return errStopped
 	}
 	limit := b.conf.Limits.BuildTimeout
@@ -335,7 +335,7 @@ func (b *build) listen(ctx context.Context, stop context.CancelCauseFunc) {
 				stop(err) // what is not recorded is said again to the next claim
 				return
 			}
-			if s := b.fold.stopping(); !s.mayVerify() { // a spent budget lets what runs end
+			if s := b.fold.stopping(); !s.mayFinish() { // a spent budget lets what runs end
 				stop(errStopped)
 				return
 			}

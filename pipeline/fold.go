@@ -112,6 +112,7 @@ type issueState struct {
 	dealt      bool         // a failure about which a replan decided
 	skipped    string       // why it will not run
 	givenUp    bool         // by a decision of the Replanner, which stands
+	broke      bool         // the budget ended its lane
 	waived     []string     // dependencies that it runs without
 	told       []graph.Note // what replans tell it, beside what lies upstream
 	iterations int
@@ -303,6 +304,11 @@ func (f *Fold) apply(e step.Entry) error {
 			return nil
 		}
 		return json.Unmarshal(e.Outcome, &f.stop)
+	case strings.HasPrefix(e.Key, keyGiven("")):
+		if s := f.byKey[strings.TrimPrefix(e.Key, keyGiven(""))]; s != nil {
+			s.broke = true
+		}
+		return nil
 	case strings.HasPrefix(e.Key, "verify-") && e.Key == keySettled(first(e.Key)):
 		f.verified = nil
 		if _, err := fmt.Sscanf(e.Key, "verify-%d/", &f.judged); err != nil {
@@ -358,7 +364,7 @@ func (f *Fold) hear(e step.Entry) error {
 	}
 	f.heard[strings.TrimPrefix(e.Key, "signal/")] = true
 	who := h.Said.By.Login
-	if f.end != nil || f.stop != nil && (h.Kind != CancelSignal || !f.stop.mayVerify()) {
+	if f.end != nil || f.stop != nil && (h.Kind != CancelSignal || !f.stop.mayFinish()) {
 		return nil
 	}
 	atPlan := f.gate != nil && f.gate.Kind == report.PlanGate

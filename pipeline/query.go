@@ -26,7 +26,9 @@ func (f *Fold) work() work {
 	for _, s := range f.order {
 		switch s.outcome() {
 		case report.InProgress:
-			w.resume = append(w.resume, s.issue)
+			if !s.broke {
+				w.resume = append(w.resume, s.issue)
+			}
 		case report.Landing:
 			if f.open == "" {
 				w.ready = append(w.ready, s.issue.Name)
@@ -43,7 +45,7 @@ func (f *Fold) work() work {
 	}
 	w.replans, w.asked, w.splits = f.replans, f.asked, f.splits
 	if f.stop != nil {
-		if !f.stop.mayVerify() {
+		if !f.stop.mayFinish() {
 			w.resume = nil
 		}
 		return w

@@ -47,14 +47,14 @@ func (b *build) wrapUp(ctx context.Context) error {
 	}
 	stop := b.fold.stopping()
 	if !b.fold.isVerified() {
-		if !stop.mayVerify() {
+		if !stop.mayFinish() {
 			return b.judge(ctx, b.fold.round(), verdict{unseen: "the build stopped before it was verified: " + stop.Cause})
 		}
 		if _, err := b.round(ctx); err != nil {
 			return err
 		}
 	}
-	if !stop.mayVerify() {
+	if !stop.mayFinish() {
 		return nil
 	}
 	return b.finalize(ctx)

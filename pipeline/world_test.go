@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -57,6 +58,7 @@ type world struct {
 	ask     func(r *Request) // changes what is asked for
 	forge   Forge            // in the place of the local one
 	day     agent.Day        // what all builds share; nil: no bound
+	aged    time.Duration    // how long ago all that is recorded seems to be
 
 	reviews int // that asked for changes
 }
@@ -157,9 +159,24 @@ func (w *world) run() (report.Build, error) {
 		Before: w.before, Signals: w.signals, Day: w.day,
 		Extend: func(context.Context) error { return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
-			return step.Open(ctx, &w.log, w.log.Claim(), o)
+			return step.Open(ctx, aged{&w.log, w.aged}, w.log.Claim(), o)
 		},
 	})
+}
+
+// aged is a log whose entries are found to be older than they are.
+type aged struct {
+	*steptest.Log
+	by time.Duration
+}
+
+// Entries returns what was appended after seq.
+func (l aged) Entries(ctx context.Context, job string, seq int64) ([]queue.Entry, error) {
+	entries, err := l.Log.Entries(ctx, job, seq)
+	for i := range entries {
+		entries[i].At = entries[i].At.Add(-l.by)
+	}
+	return entries, err
 }
 
 // say sends what a person says to the next claim.
