@@ -297,7 +297,8 @@ func (b *build) phases(ctx context.Context, stop context.CancelCauseFunc) error 
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
-	if !b.fold.stopping().mayFinish() {
+	// What is finished lands also where the budget is spent.
+	if stop := b.fold.stopping(); !stop.mayFinish() || stop != nil && !b.fold.hasPlan() {
 		return errStopped
 	}
 	limit := b.conf.Limits.BuildTimeout
@@ -335,7 +336,7 @@ func (b *build) listen(ctx context.Context, stop context.CancelCauseFunc) {
 				stop(err) // what is not recorded is said again to the next claim
 				return
 			}
-			if s := b.fold.stopping(); !s.mayFinish() {
+			if s := b.fold.stopping(); !s.mayFinish() { // a spent budget lets what runs end
 				stop(errStopped)
 				return
 			}

@@ -111,6 +111,8 @@ type issueState struct {
 	split      bool         // sub-issues took its place
 	dealt      bool         // a failure about which a replan decided
 	skipped    string       // why it will not run
+	givenUp    bool         // by a decision of the Replanner, which stands
+	broke      bool         // the budget ended its lane
 	waived     []string     // dependencies that it runs without
 	told       []graph.Note // what replans tell it, beside what lies upstream
 	iterations int
@@ -149,7 +151,7 @@ func (f *Fold) Add(e step.Entry) {
 }
 
 // reopen begins the next segment: what ended badly is to be tried again, what
-// landed stays, and so does what people and the Replanner decided.
+// landed or is finished stays, and so does what people and the Replanner decided.
 func (f *Fold) reopen(segment int, at time.Time) {
 	f.segment, f.since, f.ends = segment, at, map[string]time.Time{}
 	if f.pushed != nil {
@@ -166,11 +168,15 @@ func (f *Fold) reopen(segment int, at time.Time) {
 		f.ends["init"] = at
 	}
 	for _, s := range f.order {
-		again := s.kept != nil || !s.startedAt.IsZero() || s.skipped != ""
-		if _, in := f.graphIssue(s.issue.Name); in && s.merge == "" && again {
+		switch s.outcome() {
+		case report.Pending, report.Completed, report.CompletedWithDebt, report.Landing, report.FailedNeedsSplit:
+			continue
+		}
+		if _, in := f.graphIssue(s.issue.Name); in && !s.givenUp {
 			*s = issueState{issue: s.issue, told: s.told, cost: s.cost, waived: s.waived}
 		}
 	}
+	f.skipDependents() // of what stays given up
 }
 
 func (f *Fold) graphIssue(name string) (graph.Issue, bool) {
@@ -295,6 +301,11 @@ func (f *Fold) apply(e step.Entry) error {
 			return nil
 		}
 		return json.Unmarshal(e.Outcome, &f.stop)
+	case strings.HasPrefix(e.Key, keyGiven("")):
+		if s := f.byKey[strings.TrimPrefix(e.Key, keyGiven(""))]; s != nil {
+			s.broke = true
+		}
+		return nil
 	case strings.HasPrefix(e.Key, "verify-") && e.Key == keySettled(first(e.Key)):
 		f.verified = nil
 		if _, err := fmt.Sscanf(e.Key, "verify-%d/", &f.judged); err != nil {
@@ -353,7 +364,7 @@ func (f *Fold) hear(e step.Entry) error {
 	}
 	f.heard[strings.TrimPrefix(e.Key, "signal/")] = true
 	who := h.Said.By.Login
-	if f.end != nil || f.stop != nil {
+	if f.end != nil || f.stop != nil && (h.Kind != CancelSignal || !f.stop.mayFinish()) {
 		return nil
 	}
 	atPlan := f.gate != nil && f.gate.Kind == report.PlanGate
@@ -589,7 +600,7 @@ func (f *Fold) edit(r replanned) error {
 	}
 	f.regraph(g)
 	for _, name := range d.SkippedIssueNames {
-		f.issues[name].skipped = because("skipped by the Replanner", d.Rationale)
+		f.issues[name].skipped, f.issues[name].givenUp = because("skipped by the Replanner", d.Rationale), true
 	}
 	for _, name := range d.RemovedIssueNames {
 		f.issues[name].skipped, f.issues[name].document = because("removed by the Replanner", d.Rationale), nil
@@ -598,7 +609,7 @@ func (f *Fold) edit(r replanned) error {
 	for _, name := range r.Failed {
 		notes = append(notes, f.failureNote(f.issues[name]))
 	}
-	for _, is := range slices.Concat(d.NewIssues, d.UpdatedIssues) {
+	for _, is := range slices.Concat(d.NewIssues, d.updates()) {
 		f.issues[is.Name].told = append(f.issues[is.Name].told, notes...)
 	}
 	for _, u := range d.UpdatedIssues {
@@ -670,7 +681,7 @@ func (f *Fold) state() graph.State {
 			switch f.issues[name].outcome() {
 			case report.Pending:
 				return graph.Pending
-			case report.InProgress, report.Landing:
+			case report.InProgress, report.Landing, report.FailedNeedsSplit: // its parts are to take its place
 				return graph.Busy
 			case report.Completed, report.CompletedWithDebt:
 				return graph.Landed
