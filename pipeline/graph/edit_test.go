@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"slices"
@@ -252,5 +253,22 @@ func TestNumbersOfIssuesThatLeftAreNotGivenAgain(t *testing.T) {
 	}
 	if !slices.Equal(numbers, []int{1, 2, 6, 7}) {
 		t.Errorf("the numbers are %v: 3, 4 and 5 were given to c, d and e", numbers)
+	}
+}
+
+// A decision is read from its record: an update that takes all dependencies away
+// has to do so there too.
+func TestAnEmptyListIsRecorded(t *testing.T) {
+	for name, is := range map[string]Issue{
+		"none":  {Name: "a"},
+		"empty": {Name: "a", DependsOn: []string{}, Provides: []string{}, FilesToCreate: []string{}, FilesToModify: []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := json.Marshal(is)
+			var read Issue
+			if err = errors.Join(err, json.Unmarshal(text, &read)); err != nil || !reflect.DeepEqual(read, is) {
+				t.Errorf("%+v became %+v: %v", is, read, err)
+			}
+		})
 	}
 }
