@@ -39,8 +39,9 @@ type Engine struct {
 	Box      *sandbox.Box
 	Slots    *agent.Slots
 	Runtime  func(ctx context.Context, name string) (runtime.Runtime, error)
-	Only     string      // the runtime of every role, whatever is configured; empty: as configured
-	Defaults config.Repo // the layers under the repository's own file
+	Only     string        // the runtime of every role, whatever is configured; empty: as configured
+	Defaults config.Repo   // the layers under the repository's own file
+	CIGrace  time.Duration // until then no check of a pushed commit is missing yet; 0 means ci.DefaultGrace
 	Log      *slog.Logger
 
 	once sync.Once

@@ -165,14 +165,13 @@ func (c *conductor) decide(ctx context.Context, now *running) error {
 	if w.replan != "" {
 		return nil // nothing pending starts while it may be changed
 	}
-	for _, is := range w.start {
-		if now.lanes() >= c.conf.Limits.MaxParallelIssues {
-			break
-		}
+	for len(w.start) > 0 && now.lanes() < c.conf.Limits.MaxParallelIssues {
+		is := w.start[0]
 		if _, err := step.Choose(ctx, c.journal, c.fold.key(keyStart(is.Key())), started{Base: w.head}); err != nil {
 			return err
 		}
 		now.launch(is.Key(), func(ctx context.Context) error { return c.hands.code(ctx, is) })
+		w = c.fold.work() // which comes next depends on what runs
 	}
 	return nil
 }

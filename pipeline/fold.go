@@ -203,9 +203,6 @@ func (f *Fold) clock(e step.Entry) {
 		if f.ends["execute"].IsZero() {
 			f.ends["execute"] = e.At.Add(-e.Duration)
 		}
-		if e.Key == keySettled(first(e.Key)) {
-			f.ends["verify"] = e.At
-		}
 	}
 }
 
@@ -320,6 +317,9 @@ func (f *Fold) apply(e step.Entry) error {
 		if f.verified.Review != nil {
 			f.review = f.verified.Review
 		}
+		if f.verified.Final {
+			f.ends["verify"] = e.At
+		}
 		return nil
 	case e.Key == keyFinalize:
 		if err := json.Unmarshal(e.Outcome, &f.final); err != nil {
@@ -337,10 +337,10 @@ func (f *Fold) apply(e step.Entry) error {
 			return err
 		}
 		f.adopted++
-		f.moved++
 		f.wrote, f.head = append(f.wrote, f.head), a.Head
-		if len(a.Conflicts) == 0 {
+		if len(a.Conflicts) == 0 { // else the head is what it was, and verified
 			f.verified = nil
+			f.moved++
 		}
 		return nil
 	case e.Key == keyPull:
@@ -503,7 +503,14 @@ func (f *Fold) divide(e step.Entry) error {
 	f.splits++
 	f.scope = append(f.scope, s.kept.Result.Debt...)
 	f.regraph(g)
+	parts := namesOf(s.kept.Result.SubIssues)
+	for _, o := range f.order {
+		if slices.Contains(o.waived, s.issue.Name) {
+			o.waived = append(o.waived, parts...) // who runs without the whole runs without its parts
+		}
+	}
 	for _, sub := range s.kept.Result.SubIssues {
+		f.issues[sub.Name].waived = slices.Clone(s.waived) // they have its dependencies
 		f.issues[sub.Name].told = append(slices.Clone(s.told), graph.Note{
 			FromIssue: s.issue.Name, Kind: graph.FailureNote, Expected: s.issue.Title,
 			Delivered: "it was split: " + s.kept.Result.Cause, Ref: s.kept.Ref,
@@ -543,9 +550,17 @@ func (f *Fold) decide(e step.Entry) error {
 		return err
 	}
 	f.replan, f.failures = "", nil
-	if problems := f.problems(r.Decision); len(problems) > 0 {
-		// What ran while the Replanner was asked has failed since.
-		r.Decision, r.Note = ReplanDecision{Action: Continue}, "the decision could not be carried out: "+problems[0]
+	if f.stop != nil {
+		// Nothing starts any more: how the build ends, and what it owes, is said.
+		f.history = append(f.history, r.overtaken("the build had stopped"))
+		return nil
+	}
+	if c := r.Decision.Action; c != Continue && c != Abort {
+		if err := f.edit(r); err != nil {
+			// What runs may fail or be split after the decision was checked and
+			// before it was recorded. The rest goes on, as it does without one.
+			r = r.overtaken(err.Error())
+		}
 	}
 	f.history = append(f.history, r)
 	for _, name := range r.Failed {
@@ -556,17 +571,20 @@ func (f *Fold) decide(e step.Entry) error {
 		f.stop = &stopped{State: report.Failed, Cause: because("the Replanner gave the build up", d.Rationale)}
 		return nil
 	}
-	if d.Action != Continue {
-		if err := f.edit(r); err != nil {
-			return err
-		}
-	}
 	for _, w := range d.Waived {
 		s := f.issues[w.IssueName]
 		s.waived, s.document = append(s.waived, w.DependsOn), nil
 	}
 	f.skipDependents()
 	return nil
+}
+
+// overtaken is the decision where it could not be carried out any more.
+func (r replanned) overtaken(why string) replanned {
+	return replanned{
+		Failed: r.Failed, Decision: ReplanDecision{Action: Continue, Rationale: r.Decision.Rationale},
+		Note: fmt.Sprintf("%s was decided, and could not be carried out: %s", r.Decision.Action, why),
+	}
 }
 
 // edit applies what a replan changes, and records what it gives up.
@@ -585,7 +603,7 @@ func (f *Fold) edit(r replanned) error {
 		f.issues[name].skipped, f.issues[name].givenUp = because("skipped by the Replanner", d.Rationale), true
 	}
 	for _, name := range d.RemovedIssueNames {
-		f.issues[name].skipped = because("removed by the Replanner", d.Rationale)
+		f.issues[name].skipped, f.issues[name].document = because("removed by the Replanner", d.Rationale), nil
 	}
 	var notes []graph.Note
 	for _, name := range r.Failed {
@@ -642,12 +660,11 @@ func (f *Fold) mend(e step.Entry) error {
 	f.scope = append(f.scope, x.Debt...)
 	if len(x.Issues) == 0 {
 		if f.verified != nil {
-			f.verified.Final = true
+			f.verified.Final, f.ends["verify"] = true, e.At
 		}
 		return nil
 	}
 	delete(f.ends, "execute")
-	delete(f.ends, "verify")
 	g, err := f.graph.Apply(graph.Edit{Add: x.Issues}, f.state())
 	if err != nil {
 		return err

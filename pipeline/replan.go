@@ -253,14 +253,9 @@ func (f *Fold) setback(failures []string) Setback {
 // impossible says why a decision cannot be carried out as things stand. While
 // the Replanner is asked nothing pending starts and nothing is split, so what is
 // possible stays so, unless it needs what runs and fails meanwhile.
-func (f *Fold) impossible(d ReplanDecision) []string {
+func (f *Fold) impossible(d ReplanDecision) (problems []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.problems(d)
-}
-
-// problems is impossible for who holds the lock.
-func (f *Fold) problems(d ReplanDecision) (problems []string) {
 	switch d.Action {
 	case Continue:
 		if len(d.UpdatedIssues)+len(d.NewIssues)+len(d.RemovedIssueNames)+len(d.SkippedIssueNames) > 0 {

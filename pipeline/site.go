@@ -35,6 +35,8 @@ type site struct {
 	log      *slog.Logger
 	testing  chan struct{} // room for engine commands, of all builds of the process
 
+	settling sync.WaitGroup // of issues that ended
+
 	mu    sync.Mutex
 	tests map[string]*bench // by name: one clean checkout each
 }
@@ -173,6 +175,7 @@ func (s *site) settle(ctx context.Context, issue string) {
 
 // close removes everything that this claim made on disk.
 func (s *site) close(ctx context.Context) {
+	s.settling.Wait()
 	ctx = context.WithoutCancel(ctx)
 	if err := errors.Join(s.clone.Close(ctx), repo.RemoveAll(ctx, s.dir)); err != nil {
 		s.log.WarnContext(ctx, "the build's worktrees could not be removed", "dir", s.dir, "error", err)

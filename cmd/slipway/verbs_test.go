@@ -229,7 +229,7 @@ func TestVerbsOnAFinishedBuild(t *testing.T) {
 		Build, State, Title string
 		Cost                float64 `json:"cost_usd"`
 	}](t, term.slipway("list", "--json"))
-	if len(listed) != 1 || listed[0].State != "succeeded" || listed[0].Title != "Greet people" || listed[0].Cost != 0.007 {
+	if len(listed) != 1 || listed[0].State != "succeeded" || listed[0].Title != "Greet people" || listed[0].Cost != 0.017 {
 		t.Fatalf("list --json: %+v", listed)
 	}
 	id := listed[0].Build
@@ -238,7 +238,7 @@ func TestVerbsOnAFinishedBuild(t *testing.T) {
 		code int
 		want []string
 	}{
-		"list":                  {[]string{"list"}, 0, []string{id, "succeeded", "Greet people", "$0.01"}},
+		"list":                  {[]string{"list"}, 0, []string{id, "succeeded", "Greet people", "$0.02"}},
 		"status":                {[]string{"status", id}, 0, []string{"Succeeded", "slipway/" + id}},
 		"logs":                  {[]string{"logs", id}, 0, []string{"execute   done", "add-greet", "completed"}},
 		"logs that follow":      {[]string{"logs", id, "--follow"}, 0, []string{"publish   done"}},
@@ -269,7 +269,7 @@ func TestVerbsOnAFinishedBuild(t *testing.T) {
 	}
 	t.Run("status --json", func(t *testing.T) {
 		all := lines[report.Build](t, term.slipway("status", id, "--json"))
-		if len(all) != 1 || all[0].State != report.Succeeded || !all[0].Success || all[0].CostMicros != 7000 || len(all[0].Issues) != 1 {
+		if len(all) != 1 || all[0].State != report.Succeeded || !all[0].Success || all[0].CostMicros != 1000*companyCalls || len(all[0].Issues) != 1 {
 			t.Errorf("status --json: %+v", all)
 		}
 	})

@@ -27,7 +27,8 @@ func TestCrashPointKillsAroundTheNamedAppend(t *testing.T) {
 		}
 		return
 	}
-	for at, want := range map[string]string{"before:1": "", "after:1": "", "before:2": "a ", "after:3": "a b ", "after:9": "a b c "} {
+	for at, want := range map[string]string{"before:1": "", "after:1": "", "before:2": "a ", "after:3": "a b ", "after:9": "a b c ",
+		"before:b": "a ", "after:b": "a ", "after:[c-z]": "a b "} {
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 		child.Env = append(os.Environ(), "SLIPWAY_CRASH_CHILD=1", "SLIPWAY_CRASH="+at)
 		out, err := child.Output()

@@ -3,6 +3,6 @@
 package step
 
 // crashBefore and crashAfter are where crash tests stop the process; see crash.go.
-func crashBefore() int64 { return 0 }
+func crashBefore(string) int64 { return 0 }
 
-func crashAfter(int64) {}
+func crashAfter(string, int64) {}

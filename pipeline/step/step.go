@@ -216,12 +216,12 @@ func (j *Journal) append(ctx context.Context, e queue.Entry) error {
 	}
 	j.mu.Unlock()
 
-	n := crashBefore()
+	n := crashBefore(e.Key)
 	seq, err := j.log.Append(settle, j.lease, stored)
 	if err != nil {
 		return fmt.Errorf("record %s: %w", e.Key, err)
 	}
-	crashAfter(n)
+	crashAfter(e.Key, n)
 
 	e.Seq = seq
 	j.mu.Lock()

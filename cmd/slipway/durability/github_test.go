@@ -33,7 +33,8 @@ type hub struct {
 	simDir  string
 	state   string
 	listen  string
-	flags   []string
+	config  string   // file of the server's configuration
+	flags   []string // that say who the agents are
 	env     []string
 	ticket  githubsim.Thread
 	server  *process
@@ -44,7 +45,9 @@ type hub struct {
 // newHub sets up a repository with a ticket; the server is not started.
 func newHub(t *testing.T, s script) *hub {
 	t.Helper()
-	h := &hub{simDir: t.TempDir(), state: t.TempDir(), flags: []string{"--runtime", "replay", "--recordings", s.write(t)}}
+	config := filepath.Join(t.TempDir(), "slipway.yml")
+	put(t, config, s.server)
+	h := &hub{simDir: t.TempDir(), state: t.TempDir(), config: config, flags: []string{"--runtime", "replay", "--recordings", s.write(t)}}
 	sim := start(t, h.simDir, nil, "githubsim", "--dir", h.simDir)
 	eventually(t, 20*time.Second, func() string {
 		line, _, whole := strings.Cut(sim.said(t), "\n")
@@ -65,7 +68,7 @@ func newHub(t *testing.T, s script) *hub {
 		{"app", githubsim.AppSpec{Slug: "slipway", Secret: hookSecret, WebhookURL: "http://" + h.listen + "/webhook"}, &app},
 		{"user", githubsim.UserSpec{Login: owner, Type: "Organization"}, nil},
 		{"user", githubsim.UserSpec{Login: maintainer}, nil},
-		{"repo", githubsim.RepoSpec{Owner: owner, Name: repoName, Public: true, Files: repoFiles}, nil},
+		{"repo", githubsim.RepoSpec{Owner: owner, Name: repoName, Public: true, Files: s.files()}, nil},
 		{"role", githubsim.RoleSpec{Repo: fullName, Login: maintainer, Role: "maintain"}, nil},
 		{"install", githubsim.InstallSpec{App: "slipway", Account: owner, Repos: []string{repoName}}, nil},
 		{"ticket", githubsim.TicketSpec{Repo: fullName, Title: "List the ships", Body: goal, By: maintainer}, &h.ticket},
@@ -109,7 +112,7 @@ func (h *hub) do(t *testing.T, verb string, in, out any) {
 // serve starts the server and waits until it listens.
 func (h *hub) serve(t *testing.T, env ...string) {
 	t.Helper()
-	args := append([]string{"serve", "--verbose", "--listen", h.listen}, h.flags...)
+	args := append([]string{"serve", "--verbose", "--config", h.config, "--listen", h.listen}, h.flags...)
 	h.server = start(t, h.state, append(env, h.env...), args...)
 	h.started++
 	eventually(t, 20*time.Second, func() string {
@@ -367,8 +370,8 @@ func TestServerSurvivesRandomKills(t *testing.T) {
 	t.Parallel()
 	const kills = 20
 	s := fleet()
-	for i := range s {
-		s[i].DelayMS += 600 // so that there is something to kill
+	for i := range s.calls {
+		s.calls[i].DelayMS += 600 // so that there is something to kill
 	}
 	h := newHub(t, s)
 	h.serve(t)

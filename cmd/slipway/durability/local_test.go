@@ -1,9 +1,11 @@
 package durability_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,33 +21,42 @@ const longRun = 2 * time.Minute
 
 // A terminal is one person's repository and state directory.
 type terminal struct {
-	repo, state, recordings string
-	status                  string // git status before anything ran
+	repo, state string
+	config      string   // file of what the repository does not say
+	agents      []string // flags that say who they are
+	status      string   // git status before anything ran
 }
 
 func newTerminal(t *testing.T, s script) terminal {
 	t.Helper()
-	term := terminal{repo: t.TempDir(), state: t.TempDir(), recordings: s.write(t)}
-	for name, text := range repoFiles {
-		path := filepath.Join(term.repo, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	term := terminal{
+		repo: t.TempDir(), state: t.TempDir(), config: filepath.Join(t.TempDir(), "slipway.yml"),
+		agents: []string{"--runtime", "replay", "--recordings", s.write(t)},
+	}
+	put(t, term.config, s.server)
+	for name, text := range s.files() {
+		put(t, filepath.Join(term.repo, name), text)
 	}
 	git(t, term.repo, "init", "--quiet", "--initial-branch=main")
 	git(t, term.repo, "add", "--all")
 	git(t, term.repo, "commit", "--quiet", "--message=Begin")
 	// Work of the person's own, which a build must not touch.
 	for name, text := range map[string]string{"list.txt": "mine\n", "notes.txt": "mine\n"} {
-		if err := os.WriteFile(filepath.Join(term.repo, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		put(t, filepath.Join(term.repo, name), text)
 	}
 	term.status = term.look(t)
 	return term
+}
+
+// put writes a file.
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // look is what the person sees of the checkout.
@@ -59,26 +70,24 @@ func (term terminal) look(t *testing.T) string {
 		git(t, term.repo, "worktree", "list") + "\n" + string(list)
 }
 
-// build starts the build; crash names the append around which it dies.
-func (term terminal) build(t *testing.T, crash string, more ...string) *process {
+// run starts the binary in this terminal.
+func (term terminal) run(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
-	var env []string
-	if crash != "" {
-		env = append(env, "SLIPWAY_CRASH="+crash)
-	}
-	args := append([]string{"build", "--json", "--repo", term.repo, "--goal", goal}, more...)
-	if len(more) == 0 {
-		args = append(args, "--runtime", "replay", "--recordings", term.recordings)
-	}
-	return start(t, term.state, env, args...)
+	return start(t, term.state, env, append(args, "--config", term.config)...)
+}
+
+// build starts the build.
+func (term terminal) build(t *testing.T, env ...string) *process {
+	t.Helper()
+	return term.run(t, env, append([]string{"build", "--json", "--repo", term.repo, "--goal", goal}, term.agents...)...)
 }
 
 // seen is what can be known of a build while no process works on it.
 type seen struct {
 	job     queue.Job
 	entries []queue.Entry
-	runs    map[string]int // how often each agent call was started
-	tests   map[string]int // how often the engine's command ran, by whose evidence it was
+	runs    map[string]int      // how often each agent call was started
+	tests   map[string][]string // what the engine's command was run on, by whose evidence it was
 }
 
 func (term terminal) see(t *testing.T) seen {
@@ -108,7 +117,7 @@ func openStore(t *testing.T, state string) *queue.SQLite {
 // look reads what is known of a build's job.
 func look(t *testing.T, store queue.Store, state string, job queue.Job) seen {
 	t.Helper()
-	s := seen{job: job, runs: map[string]int{}, tests: map[string]int{}}
+	s := seen{job: job, runs: map[string]int{}, tests: map[string][]string{}}
 	var err error
 	if s.entries, err = store.Entries(t.Context(), job.ID, 0); err != nil {
 		t.Fatal(err)
@@ -117,6 +126,13 @@ func look(t *testing.T, store queue.Store, state string, job queue.Job) seen {
 	for _, e := range s.entries {
 		if e.Runtime == "" {
 			continue // no agent's
+		}
+		var a agent.Answer
+		if err := json.Unmarshal(e.Outcome, &a); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(a.Failure, "there is no recording") {
+			t.Errorf("an agent was asked that the script does not have: %s: %s", e.Key, a.Failure)
 		}
 		s.runs[e.Key] = lines(t, filepath.Join(transcripts, filepath.FromSlash(e.Key)+".jsonl"))
 	}
@@ -129,8 +145,9 @@ func look(t *testing.T, store queue.Store, state string, job queue.Job) seen {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, home := range strings.Fields(string(text)) {
-			s.tests[home]++
+		for line := range strings.Lines(string(text)) {
+			home, on, _ := strings.Cut(strings.TrimSpace(line), " ")
+			s.tests[home] = append(s.tests[home], on)
 		}
 	}
 	return s
@@ -155,6 +172,14 @@ func lines(t *testing.T, path string) int {
 	return strings.Count(string(text), "\n")
 }
 
+// has reports whether a key is recorded; it may be a pattern.
+func (s seen) has(pattern string) bool {
+	return slices.ContainsFunc(s.keys(), func(key string) bool {
+		match, err := path.Match(pattern, key)
+		return err == nil && match
+	})
+}
+
 func (s seen) keys() (keys []string) {
 	for _, e := range s.entries {
 		keys = append(keys, e.Key)
@@ -169,7 +194,7 @@ func (s seen) keys() (keys []string) {
 func TestBuildSurvivesKillAroundEveryAppend(t *testing.T) {
 	t.Parallel()
 	calm := newTerminal(t, fleet())
-	p := calm.build(t, "")
+	p := calm.build(t)
 	if code := p.wait(t, longRun); code != 0 {
 		t.Fatalf("undisturbed: exit %d\n%s", code, p.said(t))
 	}
@@ -190,7 +215,7 @@ func TestBuildSurvivesKillAroundEveryAppend(t *testing.T) {
 	atOnce(t, 3, rows, func(r row) {
 		t.Run(fmt.Sprintf("%s_%02d_%s", r.when, r.n, whole.entries[r.n-1].Key), func(t *testing.T) {
 			term := newTerminal(t, fleet())
-			p := term.build(t, fmt.Sprintf("%s:%d", r.when, r.n))
+			p := term.build(t, fmt.Sprintf("SLIPWAY_CRASH=%s:%d", r.when, r.n))
 			p.wait(t, longRun)
 			dead := term.see(t)
 			if !p.killed() {
@@ -218,7 +243,7 @@ func TestBuildSurvivesKillAfterKill(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d", steps), func(t *testing.T) {
 			t.Parallel()
 			term := newTerminal(t, fleet())
-			crash := fmt.Sprintf("after:%d", steps)
+			crash := fmt.Sprintf("SLIPWAY_CRASH=after:%d", steps)
 			p := term.build(t, crash)
 			p.wait(t, longRun)
 			id := term.see(t).job.ID
@@ -227,7 +252,7 @@ func TestBuildSurvivesKillAfterKill(t *testing.T) {
 				if kills++; kills > 60 {
 					t.Fatalf("no end after %d kills", kills)
 				}
-				p = start(t, term.state, []string{"SLIPWAY_CRASH=" + crash}, "resume", "--json", id)
+				p = term.run(t, []string{crash}, "resume", "--json", id)
 				p.wait(t, longRun)
 			}
 			if code := p.cmd.ProcessState.ExitCode(); code != 0 {
@@ -246,15 +271,26 @@ func TestBuildSurvivesKillAfterKill(t *testing.T) {
 // resume goes on to the end.
 func (term terminal) resume(t *testing.T, dead seen) {
 	t.Helper()
-	p := start(t, term.state, nil, "resume", "--json", dead.job.ID)
+	p := term.run(t, nil, "resume", "--json", dead.job.ID)
 	if code := p.wait(t, longRun); code != 0 {
 		t.Fatalf("resume: exit %d\n%s", code, p.said(t))
 	}
 }
 
-// complete checks a build that has ended: its tree, unless that is empty, and
-// that what was in the journal of the dead is there unchanged and ran once.
+// complete checks a build that has ended after one kill at most, as ended does.
 func (term terminal) complete(t *testing.T, tree string, dead seen) {
+	t.Helper()
+	whole := term.ended(t, tree, dead)
+	for key, n := range whole.runs {
+		if len(dead.entries) > 0 && n > 2 {
+			t.Errorf("%s ran %d times at one kill", key, n)
+		}
+	}
+}
+
+// ended checks a build that has ended: its tree, unless that is empty, and that
+// what was in the journal of the dead is there unchanged and did not run again.
+func (term terminal) ended(t *testing.T, tree string, dead seen) seen {
 	t.Helper()
 	whole := term.see(t)
 	if whole.job.State != queue.Done {
@@ -264,12 +300,8 @@ func (term terminal) complete(t *testing.T, tree string, dead seen) {
 		t.Errorf("tree %s, want that of the undisturbed run, %s", got, tree)
 	}
 	whole.continues(t, dead)
-	for key, n := range whole.runs {
-		if len(dead.entries) > 0 && n > 2 {
-			t.Errorf("%s ran %d times at one kill", key, n)
-		}
-	}
 	term.clean(t, whole)
+	return whole
 }
 
 // continues checks that the journal goes on where that of the dead ended: no key
@@ -288,21 +320,53 @@ func (s seen) continues(t *testing.T, dead seen) {
 		if e.Runtime != "" && s.runs[e.Key] != dead.runs[e.Key] {
 			t.Errorf("%s was recorded and ran again", e.Key)
 		}
-		if home := evidenceOf(e.Key); home != "" && s.tests[home] != dead.tests[home] {
-			t.Errorf("the command of %s was recorded and ran again", e.Key)
+	}
+	recorded := map[string]int{}
+	for _, e := range dead.entries {
+		recorded[evidenceOf(e.Key)]++
+	}
+	for home, n := range recorded {
+		// One that was interrupted is the last that is not recorded.
+		on := distinct(dead.tests[home])
+		for _, files := range on[:min(n, len(on))] {
+			if count(s.tests[home], files) != count(dead.tests[home], files) {
+				t.Errorf("a command of %s was recorded and ran again", home)
+			}
 		}
 	}
 }
 
-// evidenceOf says in whose home directory the engine's commands of a key run,
-// for those that run there once in a build.
+// distinct leaves out what was there before.
+func distinct(all []string) (first []string) {
+	for _, s := range all {
+		if !slices.Contains(first, s) {
+			first = append(first, s)
+		}
+	}
+	return first
+}
+
+func count(all []string, one string) (n int) {
+	for _, s := range all {
+		if s == one {
+			n++
+		}
+	}
+	return n
+}
+
+// evidenceOf says in whose home directory the engine's commands of a key run, for
+// those that run there once on a commit.
 func evidenceOf(key string) string {
 	prefix, ok := strings.CutSuffix(key, "/commands")
 	first, _, _ := strings.Cut(prefix, "/")
-	if !ok || first == "land" {
+	switch {
+	case !ok || first == "land":
 		return ""
+	case strings.HasPrefix(first, "verify-"):
+		return "engine-verify" // each round on another commit
 	}
-	return "engine-" + strings.TrimSuffix(first, "-1")
+	return "engine-" + first
 }
 
 // published returns the tree of the one branch that the build made.

@@ -14,8 +14,10 @@ import (
 // hold is there, it says its first line and waits, with a child of its own.
 const playerScript = `step=$(sed -n 's/^{"version":1,"step":"\([^"]*\)".*/\1/p' | tr / -)
 here=${0%/*}/$step
+[ -d "$here" ] || { echo "there is no recording of step $step" >&2; exit 64; }
 head -n 1 "$here/says"
 while [ -e "$here/hold" ]; do sleep 0.1; done
+[ ! -e "$here/error" ] || { cat "$here/error" >&2; exit 1; }
 [ ! -d "$here/files" ] || cp -R "$here/files/." .
 tail -n 1 "$here/says"
 `
@@ -27,25 +29,19 @@ type player struct{ dir string }
 func (s script) player(t *testing.T) player {
 	t.Helper()
 	p := player{dir: t.TempDir()}
-	put := func(name, text string) {
-		path := filepath.Join(p.dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put("player.sh", playerScript)
-	for _, r := range s {
-		step := strings.ReplaceAll(r.Step, "/", "-")
+	put(t, filepath.Join(p.dir, "player.sh"), playerScript)
+	for _, r := range s.calls {
+		here := filepath.Join(p.dir, strings.ReplaceAll(r.Step, "/", "-"))
 		result, err := json.Marshal(map[string]json.RawMessage{"type": json.RawMessage(`"result"`), "output": r.Result.Output})
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(step+"/says", fmt.Sprintf("{\"type\":\"text\",\"text\":%q}\n%s\n", r.Events[0].Text, result))
+		put(t, filepath.Join(here, "says"), fmt.Sprintf("{\"type\":\"text\",\"text\":%q}\n%s\n", r.Events[0].Text, result))
+		if r.Error != nil {
+			put(t, filepath.Join(here, "error"), r.Error.Reason+"\n")
+		}
 		for name, text := range r.Files {
-			put(step+"/files/"+name, text)
+			put(t, filepath.Join(here, "files", name), text)
 		}
 	}
 	return p
@@ -58,9 +54,7 @@ func (p player) flags() []string {
 
 func (p player) hold(t *testing.T, step string) {
 	t.Helper()
-	if err := os.WriteFile(p.holdFile(step), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	put(t, p.holdFile(step), "")
 }
 
 func (p player) release(t *testing.T, step string) {

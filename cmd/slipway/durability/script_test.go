@@ -18,29 +18,36 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/runtime"
 )
 
-// repoFiles are the repository that the builds work in. Its one command is
-// quick, and notes whose evidence it was run for where the test can read it. A
-// call that a kill interrupts keeps its reserve: it is so small that the budget
-// bears many kills.
-var repoFiles = map[string]string{
-	"README.md":           "# Fleet\n",
-	"list.txt":            "first\nlast\n",
-	"check.sh":            "echo \"${HOME##*/}\" >> \"$GOCACHE/runs\"\nif grep -q '^[<=>]' list.txt; then exit 1; fi\n",
-	".github/slipway.yml": "commands:\n  test: sh check.sh\nlimits:\n  usd_per_call: 0.01\n",
+// files are the repository that the builds work in. Its one command is quick,
+// and notes whose evidence it was run for, and on which files, where the test can
+// read it; while the file hold is there, it waits. A call that a kill interrupts keeps its reserve:
+// it is so small that the budget bears many kills.
+func (s script) files() map[string]string {
+	return map[string]string{
+		"README.md": "# Fleet\n",
+		"list.txt":  "first\nlast\n",
+		"check.sh": "echo \"${HOME##*/} $(cat -- *.txt | cksum)\" >> \"$GOCACHE/runs\"\nwhile [ -e \"$GOCACHE/hold\" ]; do sleep 0.1; done\n" +
+			"if grep -q '^[<=>]' list.txt; then exit 1; fi\n",
+		".github/slipway.yml": "commands:\n  test: sh check.sh\n" + s.settings,
+	}
 }
 
 // goal is what is built.
 const goal = "List the ships\n\nAlpha and beta are missing in the list, and there is no index."
 
-// script is what the recorded agents do.
-type script []runtime.Recording
+// script is what the recorded agents do, and how the repository is set up.
+type script struct {
+	calls    []runtime.Recording
+	settings string // of the repository's configuration
+	server   string // the configuration of the server, or of a terminal
+}
 
 func (s *script) say(step string, output any, files map[string]string) {
 	text, err := json.Marshal(output)
 	if err != nil {
 		panic(err) // the test's own values
 	}
-	*s = append(*s, runtime.Recording{
+	s.calls = append(s.calls, runtime.Recording{
 		Step: step, Events: []runtime.Event{{Kind: runtime.Text, Text: "one run of " + step}},
 		Result:        runtime.Result{Output: text, CostMicros: 1000},
 		RecordedFiles: runtime.RecordedFiles{Files: files},
@@ -54,10 +61,13 @@ type ship struct {
 	files map[string]string
 }
 
+// unreviewed leaves the lenses out: they are ten calls, and overhaul has them.
+const unreviewed = "limits:\n  usd_per_call: 0.01\npipeline:\n  enable_review: false\n"
+
 // voyage plans and codes the ships; merged is what the Merger makes of a file
 // that several of them changed.
 func voyage(ships []ship, merged map[string]string) script {
-	var s script
+	s := script{settings: unreviewed}
 	prd := plan.PRD{Title: "List the ships", ValidatedDescription: "The list is complete.", Size: plan.Trivial}
 	var sprint plan.Sprint
 	var judged pipeline.Judgement
@@ -81,7 +91,9 @@ func voyage(ships []ship, merged map[string]string) script {
 		s.say(issue+"/round-1/iter-1/code_reviewer", coding.ReviewResult{Approved: true, Summary: "Good."}, nil)
 		s.say(issue+"/merge-1/merger", pipeline.Merged{Success: true, Summary: "Kept both."}, merged)
 	}
-	s.say("verify-1/verifier", judged, nil)
+	for round := 1; round <= 3; round++ { // one, and one for each time that people's commits came in
+		s.say(fmt.Sprintf("verify-%d/verifier", round), judged, nil)
+	}
 	s.say("publish/git", pipeline.PullText{Title: "List the ships", Summary: "Adds them."}, nil)
 	return s
 }
@@ -101,14 +113,14 @@ func fleet() script {
 
 // find returns the recording of a step.
 func (s script) find(step string) *runtime.Recording {
-	return &s[slices.IndexFunc(s, func(r runtime.Recording) bool { return r.Step == step })]
+	return &s.calls[slices.IndexFunc(s.calls, func(r runtime.Recording) bool { return r.Step == step })]
 }
 
 // write puts the script where --recordings finds it.
 func (s script) write(t *testing.T) string {
 	t.Helper()
 	archive := &txtar.Archive{}
-	for _, r := range s {
+	for _, r := range s.calls {
 		text, err := json.Marshal(r)
 		if err != nil {
 			t.Fatal(err)
