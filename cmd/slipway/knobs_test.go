@@ -100,7 +100,7 @@ func TestAgentsAtATime(t *testing.T) {
 	for most, want := range map[int]int{1: 1, 2: 2} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
 			t.Parallel()
-			term, config := configured(t, fmt.Sprintf("limits: {max_parallel_agents: %d}\n", most))
+			term, config := configured(t, fmt.Sprintf("repository: {limits: {max_parallel_agents: %d}}\n", most))
 			_, flags := four().each(`date "+at begin %s%N"; sleep 0.2; date "+at end %s%N"`).hire(t)
 			end, d := term.build(slices.Concat(config, flags, []string{"--repo", newRepo(t, checked(green)), "--goal", "Greet people"})...)
 			term.ended(end, d, 0, "succeeded")
@@ -153,7 +153,7 @@ func TestPruneKeepsRefsAsConfigured(t *testing.T) {
 	for days, removed := range map[int]bool{0: true, 1: false} {
 		t.Run(fmt.Sprint(days), func(t *testing.T) {
 			t.Parallel()
-			term, config := configured(t, fmt.Sprintf("pipeline: {keep_refs_days: %d}\n", days))
+			term, config := configured(t, fmt.Sprintf("repository: {pipeline: {keep_refs_days: %d}}\n", days))
 			end, d := company.on(term, newRepo(t, checked(green)))
 			if d.Branch == "" {
 				t.Fatalf("exit %d\n%s", end.code, end.err)
