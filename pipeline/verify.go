@@ -63,6 +63,9 @@ func (b *build) wrapUp(ctx context.Context) error {
 // round verifies the head once, and has fixes added for what is open. It
 // reports whether there is something to execute.
 func (b *build) round(ctx context.Context) (again bool, err error) {
+	if b.fold.isVerified() {
+		return false, nil // a claim before this one said the last word
+	}
 	n := b.fold.round()
 	if !b.fold.isJudged(n) {
 		v, err := b.verify(ctx, n)

@@ -291,6 +291,7 @@ func killInTheMiddle(t *testing.T) terminal {
 		asked = append(asked, step)
 	}
 	held("plan/pm")
+	held("issue-03/issue_writer")
 	held("replan-1/replan")
 	held("issue-05/round-1/iter-1/coder")
 	held("issue-01/round-1/iter-1/coder")
@@ -304,6 +305,7 @@ func killInTheMiddle(t *testing.T) terminal {
 			t.Fatal(err)
 		}
 	}
+	held("issue-02/round-1/iter-1/code_reviewer")
 	held("issue-02/merge-1/merger")
 	held("verify-1/verifier")
 	held("verify-1/review/security/lens")

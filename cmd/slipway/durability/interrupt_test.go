@@ -35,31 +35,6 @@ func heldBuild(t *testing.T, step string) (terminal, player, *process) {
 	return term, agents, p
 }
 
-// TestBuildSurvivesKillInTheMiddleOfACall kills the build while an agent of
-// each stage works. The agent dies with it and is asked again; what was
-// answered before is not.
-func TestBuildSurvivesKillInTheMiddleOfACall(t *testing.T) {
-	t.Parallel()
-	for _, step := range []string{
-		"plan/pm", "issue-01/issue_writer", "issue-02/round-1/iter-1/coder", "issue-03/round-1/iter-1/code_reviewer",
-		"verify-1/verifier", "publish/git",
-	} {
-		t.Run(step, func(t *testing.T) {
-			t.Parallel()
-			term, agents, p := heldBuild(t, step)
-			p.kill()
-			term.nothingWorks(t)
-			dead := term.see(t)
-			agents.release(t, step)
-			term.resume(t, dead)
-			term.complete(t, "", dead)
-			if got := term.see(t).runs[step]; got != 2 {
-				t.Errorf("%s ran %d times, want 2: once in vain", step, got)
-			}
-		})
-	}
-}
-
 // TestInterruptOnceLetsRunningCallsFinish is Ctrl-C: what runs is finished and
 // recorded, nothing starts any more, and the way on is told.
 func TestInterruptOnceLetsRunningCallsFinish(t *testing.T) {

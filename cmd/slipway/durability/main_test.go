@@ -3,8 +3,9 @@
 // scripted but the agents: processes, git, the store, the sandbox and HTTP are
 // real.
 //
-// A terminal's matrix runs whole. Of the server's, whose rows take ten seconds
-// each, a fixed sample runs by default; with SLIPWAY_SOAK=1 every row does.
+// A chain kills one build again and again until it has ended; a matrix kills many
+// builds once each. By default a fixed sample of the places runs, in which every
+// kind of journal entry is; with SLIPWAY_SOAK=1 every place does.
 package durability_test
 
 import (

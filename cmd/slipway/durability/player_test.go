@@ -10,9 +10,10 @@ import (
 )
 
 // playerScript plays a script as a real program in the sandbox: one directory
-// per step, with what it says and the files that it leaves. While the file
-// hold is there, it says its first line and waits, with a child of its own.
-const playerScript = `step=$(sed -n 's/^{"version":1,"step":"\([^"]*\)".*/\1/p' | tr / -)
+// per step, with what it says and the files that it leaves; the commit in the
+// steps of the CI gate is left out. While the file hold is there, it says its
+// first line and waits, with a child of its own.
+const playerScript = `step=$(sed -n 's/^{"version":1,"step":"\([^"]*\)".*/\1/p' | sed 's/^ci-[0-9a-f]*/ci/' | tr / -)
 here=${0%/*}/$step
 [ -d "$here" ] || { echo "there is no recording of step $step" >&2; exit 64; }
 head -n 1 "$here/says"
