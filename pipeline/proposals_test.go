@@ -100,7 +100,7 @@ func (s *saga) propose(key string, failures []string) ReplanDecision {
 		r.NewIssues = append(r.NewIssues, is)
 	}
 	for _, is := range pending {
-		update := graph.Issue{Name: is.Name}
+		update := IssueUpdate{Name: is.Name}
 		if (change || r.Action == ReduceScope) && d.IntN(8) == 0 {
 			if d.IntN(2) == 0 {
 				r.SkippedIssueNames = append(r.SkippedIssueNames, is.Name)
@@ -148,9 +148,9 @@ func (s *saga) spoil(d *rand.Rand, r *ReplanDecision, all []Standing) {
 	case 2:
 		r.SkippedIssueNames = append(r.SkippedIssueNames, one.Name)
 	case 3:
-		r.UpdatedIssues = append(r.UpdatedIssues, graph.Issue{Name: one.Name, DependsOn: []string{other.Name}})
+		r.UpdatedIssues = append(r.UpdatedIssues, IssueUpdate{Name: one.Name, DependsOn: []string{other.Name}})
 	case 4:
-		r.UpdatedIssues = append(r.UpdatedIssues, graph.Issue{Name: one.Name, Title: "other"}, graph.Issue{Name: "ghost"})
+		r.UpdatedIssues = append(r.UpdatedIssues, IssueUpdate{Name: one.Name, Title: "other"}, IssueUpdate{Name: "ghost"})
 	case 5:
 		r.NewIssues = append(r.NewIssues, issue(one.Name, nil, other.Name))
 	case 6:
