@@ -75,19 +75,23 @@ func atKeys(t *testing.T, keys []string) aim {
 
 // atEach aims a few appends further each time: after the n-th, or before it. A
 // process that got no further than to the reserve of a call is followed by one
-// that may do more, for its call begins with a reserve of its own; and so is the
-// second in a row that completed no step: five of them end a build.
-func atEach(when string, n int) aim {
+// that may do more, for its call begins with a reserve of its own. In many lanes
+// many calls do, and one that completed no step is followed by one that may do
+// much more: five of them in a row end a build.
+func atEach(when string, n int, in lanes) aim {
 	idle := 0
 	return func(began, died seen) string {
 		if idle++; died.progress() > began.progress() || len(died.entries) == 0 {
 			idle = 0
 		}
-		more := max(idle-1, 0)
-		if idle == 1 && strings.HasPrefix(died.entries[len(died.entries)-1].Key, agent.ReserveKey) {
-			more = 1
+		more := 1<<idle - 1
+		if in == oneLane && idle > 0 {
+			more = 0
+			if strings.HasPrefix(died.entries[len(died.entries)-1].Key, agent.ReserveKey) {
+				more = 1
+			}
 		}
-		return fmt.Sprintf("%s:%d", when, n+1<<more-1)
+		return fmt.Sprintf("%s:%d", when, n+more)
 	}
 }
 
@@ -209,14 +213,14 @@ func TestOverhaulSurvivesKills(t *testing.T) {
 	kinds := oneOfEachKind(keys)
 	chains := []chain{
 		{"at each kind of entry", oneLane, atKeys(t, kinds), len(kinds) * 3 / 4},
-		{"every few entries, in many lanes", manyLanes, atEach("after", 12), len(keys) / 24},
+		{"every few entries, in many lanes", manyLanes, atEach("after", 12, manyLanes), len(keys) / 24},
 	}
 	if soak() {
 		chains = append(chains,
-			chain{"after each entry", oneLane, atEach("after", 1), len(keys) * 9 / 10},
-			chain{"before each entry", oneLane, atEach("before", 2), len(keys) * 9 / 10},
-			chain{"after each entry, in many lanes", manyLanes, atEach("after", 1), len(keys) / 2},
-			chain{"before each entry, in many lanes", manyLanes, atEach("before", 2), len(keys) / 2},
+			chain{"after each entry", oneLane, atEach("after", 1, oneLane), len(keys) * 9 / 10},
+			chain{"before each entry", oneLane, atEach("before", 2, oneLane), len(keys) * 9 / 10},
+			chain{"after each entry, in many lanes", manyLanes, atEach("after", 1, manyLanes), len(keys) / 2},
+			chain{"before each entry, in many lanes", manyLanes, atEach("before", 2, manyLanes), len(keys) / 2},
 		)
 	}
 	for _, c := range chains {
