@@ -191,6 +191,9 @@ func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 		Has:      b.mirror.Has,
 		Recorded: func(entry step.Entry) { b.fold.Add(entry); track.nudge() },
 	})
+	if err == nil {
+		err = b.fold.unread()
+	}
 	if err != nil {
 		return nil, nil, err
 	}

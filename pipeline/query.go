@@ -304,6 +304,14 @@ func (f *Fold) estimateKey() string {
 	return keyEstimate(f.planKey)
 }
 
+// unread says what of the journal could not be read. A build does not go on by
+// a state that lacks something.
+func (f *Fold) unread() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
 // isDone reports whether the build's last word is said.
 func (f *Fold) isDone() bool {
 	f.mu.Lock()
