@@ -40,7 +40,7 @@ var rules = map[string]rule{
 	"": {nil, "it is embedded files and nothing else"},
 	"cmd/slipway": {[]string{
 		"", "app", "app/githubsim", "config", "queue", "pipeline", "pipeline/review", "pipeline/plan", "pipeline/report",
-		"pipeline/results", "pipeline/provenance", "pipeline/forge", "pipeline/runtime", "pipeline/sandbox",
+		"pipeline/results", "pipeline/provenance", "pipeline/forge", "pipeline/runtime", "pipeline/sandbox", "pipeline/simulate",
 	}, "a verb parses, calls one function and prints what came out; the work is below app and pipeline"},
 
 	"app": {[]string{
@@ -59,6 +59,9 @@ var rules = map[string]rule{
 	"pipeline": {slices.Concat(work, []string{
 		"config", "pipeline/plan", "pipeline/coding", "pipeline/review", "pipeline/ci", "pipeline/results", "pipeline/provenance", "pipeline/sandbox",
 	}), "a build runs at a terminal too: it must not know webhooks, GitHub or a store"},
+	"pipeline/simulate": {slices.Concat(work, []string{
+		"config", "pipeline", "pipeline/plan", "pipeline/coding", "pipeline/sandbox", "queue",
+	}), "it stands where a terminal stands: it starts builds, and nothing of a build knows it"},
 	"pipeline/plan":   {work, worker},
 	"pipeline/coding": {work, worker},
 	"pipeline/review": {work, worker},

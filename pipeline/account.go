@@ -12,26 +12,48 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/report"
 )
 
-// ledger is every compromise so far. Once the execution has stopped, what
-// never ran or never ended is part of it.
+// ledger is every compromise so far. It only grows within a segment, so what is
+// not decided yet is no part of it.
 func (f *Fold) ledger() *debt.Ledger {
+	if f.owed != nil {
+		return f.owed
+	}
 	var l debt.Ledger
+	f.owed = &l
 	if f.plan == nil {
 		return &l
 	}
 	l.Record(f.plan.Debt...)
 	l.Record(f.scope...)
 	for _, s := range f.order {
-		l.Record(s.debt(f.stop)...)
+		l.Record(s.debt(f.lost(s))...)
 	}
-	if f.verified != nil && (f.verified.Final || f.stop != nil) {
+	if f.verified != nil && (f.verified.Final || f.stop != nil && f.judged > len(f.fixes)+f.moved) {
 		l.Record(f.verified.Debt...)
 	}
 	return &l
 }
 
-// debt is what one issue leaves open.
-func (s *issueState) debt(stop *stopped) []debt.Item {
+// lost says why an issue that has not ended never will, or nothing. What was at
+// work when the build stopped may still end: how it did is known when what
+// landed is verified.
+func (f *Fold) lost(s *issueState) string {
+	if f.stop == nil || s.split {
+		return ""
+	}
+	switch s.outcome() {
+	case report.Pending, report.FailedNeedsSplit:
+		return "the build stopped before it landed: " + f.stop.Cause
+	case report.InProgress, report.Landing:
+		if !f.ends["execute"].IsZero() {
+			return "the build stopped before it landed: " + f.stop.Cause
+		}
+	}
+	return ""
+}
+
+// debt is what one issue leaves open; lost is why it never ended.
+func (s *issueState) debt(lost string) []debt.Item {
 	item := debt.Item{Severity: debt.High, IssueName: s.issue.Name}
 	switch s.outcome() {
 	case report.Completed, report.CompletedWithDebt:
@@ -47,10 +69,10 @@ func (s *issueState) debt(stop *stopped) []debt.Item {
 	case report.Skipped:
 		item.Type, item.Justification = debt.SkippedWork, s.skipped
 	case report.Pending, report.InProgress, report.Landing, report.FailedNeedsSplit:
-		if stop == nil || s.split {
+		if lost == "" {
 			return nil
 		}
-		item.Type, item.Justification = debt.SkippedWork, "the build stopped before it landed: "+stop.Cause
+		item.Type, item.Justification = debt.SkippedWork, lost
 	}
 	return []debt.Item{item}
 }
@@ -63,7 +85,7 @@ func (f *Fold) Report(now time.Time) report.Build {
 	b := report.Build{
 		ID: f.begun.Build, State: report.Running, Title: f.begun.Title, Repo: f.begun.Repo,
 		Ticket: f.begun.Ticket, Requester: f.begun.Requester, Started: f.from, Elapsed: now.Sub(f.from),
-		CostMicros: f.cost, Costs: f.costLines(), Debt: f.ledger().Items(), Gate: f.gate,
+		CostMicros: f.cost, Costs: f.costLines(), Debt: f.ledger().Items(), Estimate: f.estimated,
 	}
 	for _, n := range f.calls {
 		b.AgentCalls += n
@@ -75,7 +97,7 @@ func (f *Fold) Report(now time.Time) report.Build {
 		b.PRD, b.Architecture = f.prd, f.design
 		b.Issues = make([]report.Issue, 0, len(f.order))
 		for _, s := range f.order {
-			line, keep := s.line(now, f.stop != nil)
+			line, keep := s.line(now, f.lost(s) != "")
 			b.Issues = append(b.Issues, line)
 			if keep != nil {
 				b.Kept = append(b.Kept, *keep)
@@ -111,14 +133,13 @@ func (f *Fold) Report(now time.Time) report.Build {
 		b.Notes = append(b.Notes, r.String(i+1))
 	}
 	b.Notes = append(b.Notes, f.ciNotes()...)
-	if f.ciNow.waiting {
-		b.State = report.WaitingCI
-	}
-	if f.stop != nil {
+	switch {
+	case f.stop != nil:
 		b.Cause = f.stop.Cause
-	}
-	if f.gate != nil {
-		b.State = report.WaitingApproval
+	case f.ciNow.waiting:
+		b.State = report.WaitingCI
+	case f.gate != nil:
+		b.Gate, b.State = f.gate, report.WaitingApproval
 		if f.gate.Kind == report.QuestionGate {
 			b.State = report.WaitingAnswer
 		}
@@ -132,7 +153,7 @@ func (f *Fold) Report(now time.Time) report.Build {
 }
 
 // line is one issue of the report, and where its work is kept if it did not land.
-func (s *issueState) line(now time.Time, stopped bool) (report.Issue, *report.Ref) {
+func (s *issueState) line(now time.Time, lost bool) (report.Issue, *report.Ref) {
 	l := report.Issue{
 		Number: s.issue.Number, Name: s.issue.Name, Title: s.issue.Title, Outcome: s.outcome(),
 		DependsOn: s.issue.DependsOn, Flagged: s.issue.Guidance.NeedsDeeperQA, RiskRationale: s.issue.Guidance.RiskRationale,
@@ -146,7 +167,7 @@ func (s *issueState) line(now time.Time, stopped bool) (report.Issue, *report.Re
 		}
 		l.Elapsed = end.Sub(s.startedAt)
 	}
-	if stopped && !l.Outcome.Final() {
+	if lost && !l.Outcome.Final() {
 		l.Outcome, l.Detail = report.Skipped, "the build stopped before it landed"
 	}
 	if s.kept == nil {
@@ -205,6 +226,7 @@ func (f *Fold) stages(now time.Time) []report.Stage {
 			s.State, s.Elapsed = "done", ended.Sub(begins)
 		case f.end != nil, stopped && name != "publish":
 			s.State = "skipped"
+		case f.gate != nil && name != "plan" && !beside: // nothing goes on before somebody answered
 		case !running || beside:
 			s.State, s.Elapsed, running = "running", now.Sub(begins), true
 		}

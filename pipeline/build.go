@@ -39,8 +39,9 @@ type Engine struct {
 	Box      *sandbox.Box
 	Slots    *agent.Slots
 	Runtime  func(ctx context.Context, name string) (runtime.Runtime, error)
-	Only     string      // the runtime of every role, whatever is configured; empty: as configured
-	Defaults config.Repo // the layers under the repository's own file
+	Only     string        // the runtime of every role, whatever is configured; empty: as configured
+	Defaults config.Repo   // the layers under the repository's own file
+	CIGrace  time.Duration // until then no check of a pushed commit is missing yet; 0 means ci.DefaultGrace
 	Log      *slog.Logger
 
 	once sync.Once
@@ -122,12 +123,16 @@ func (e *Engine) Run(ctx context.Context, job Job) (report.Build, error) {
 	defer stopFollowing()
 
 	defer b.leave(ctx)
-	if err := b.work(ctx); err != nil {
-		return report.Build{}, err
-	}
-	stopFollowing() // the last word on the comment is publish's
+	err = b.work(ctx)
+	stopFollowing() // the last word on the comment is ours
 	follower.Wait()
-	final, err := b.publish(ctx)
+	var final report.Build
+	if err == nil {
+		final, err = b.publish(ctx)
+	}
+	if _, waits := errors.AsType[*Waiting](err); waits {
+		track.edit(ctx)
+	}
 	if err != nil {
 		return final, err
 	}
@@ -186,6 +191,9 @@ func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 		Has:      b.mirror.Has,
 		Recorded: func(entry step.Entry) { b.fold.Add(entry); track.nudge() },
 	})
+	if err == nil {
+		err = b.fold.unread()
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -292,7 +300,8 @@ func (b *build) phases(ctx context.Context, stop context.CancelCauseFunc) error 
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
-	if !b.fold.stopping().mayFinish() {
+	// What is finished lands also where the budget is spent.
+	if stop := b.fold.stopping(); !stop.mayFinish() || stop != nil && !b.fold.hasPlan() {
 		return errStopped
 	}
 	limit := b.conf.Limits.BuildTimeout
@@ -330,7 +339,7 @@ func (b *build) listen(ctx context.Context, stop context.CancelCauseFunc) {
 				stop(err) // what is not recorded is said again to the next claim
 				return
 			}
-			if s := b.fold.stopping(); !s.mayFinish() {
+			if s := b.fold.stopping(); !s.mayFinish() { // a spent budget lets what runs end
 				stop(errStopped)
 				return
 			}

@@ -317,3 +317,26 @@ func TestLostLeaseAtEveryStep(t *testing.T) {
 		})
 	}
 }
+
+// A claim that is lost right after the Fix Generator had nothing to fix leaves a
+// last word on the criteria: the next claim does not judge them again.
+func TestTheLastVerificationIsNotRepeated(t *testing.T) {
+	w := newWorld(t, issue("a", nil))
+	w.verdicts(false, true)
+	w.fixes(FixPlan{DebtItems: []debt.Item{{Type: debt.UnmetCriterion, Severity: debt.High, Criterion: "ac-1", Justification: "out of reach"}}, Summary: "none"})
+	w.log.Refuse = func(context.Context, queue.Entry) error {
+		if slices.Contains(w.log.Keys(), keyFix(1)) {
+			return queue.ErrLost
+		}
+		return nil
+	}
+	if _, err := w.run(); !errors.Is(err, queue.ErrLost) {
+		t.Fatalf("%v, want ErrLost", err)
+	}
+	w.log.Refuse = nil
+	b := w.must(report.SucceededWithDebt)
+	if n := len(w.prompts("verifier", "")); n != 1 || b.Success {
+		t.Errorf("the Verifier was asked %d times, and success is %v\nsteps: %v", n, b.Success, w.log.Keys())
+	}
+	w.owes(b, debt.UnmetCriterion, "", "out of reach")
+}

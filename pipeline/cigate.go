@@ -25,6 +25,7 @@ func keyCIWait(sha string) string             { return keyCI(sha) + "/waiting" }
 func keyCIRerun(sha string, run int64) string { return fmt.Sprintf("%s/rerun-%d", keyCI(sha), run) }
 func keyCIJudged(sha string) string           { return keySettled(keyCI(sha)) }
 func keyCIFix(sha string, n int) string       { return fmt.Sprintf("%s/fix-%d", keyCI(sha), n) }
+func keyCILeft(sha string) string             { return keyCI(sha) + "/left" }
 func keyCIPush(sha string) string             { return keyCI(sha) + "/push" }
 func keyCIPull(sha string) string             { return keyCI(sha) + "/pull" }
 
@@ -79,6 +80,9 @@ func (b *build) ci(ctx context.Context) error {
 		if err := b.ciFix(ctx, at.sha, code); err != nil {
 			return err
 		}
+		if err := b.again(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -106,7 +110,7 @@ func (b *build) observe(ctx context.Context, at checksOf) (ci.Verdict, error) {
 		if err != nil {
 			return ci.Verdict{}, err
 		}
-		v := ci.Judge(in, ci.Options{Wait: b.conf.Pipeline.CIWait, Poll: b.conf.Pipeline.CIPoll})
+		v := ci.Judge(in, ci.Options{Wait: b.conf.Pipeline.CIWait, Poll: b.conf.Pipeline.CIPoll, Grace: b.CIGrace})
 		switch v.State {
 		case ci.Waiting:
 			if err := b.ciWait(ctx, at); err != nil {
@@ -164,25 +168,23 @@ func (b *build) observation(ctx context.Context, at checksOf) (ci.Observation, e
 	return in, nil
 }
 
-// ciWait says once in public that the build waits for checks.
+// ciWait says once, by the build's own check run, that it waits for the others.
 func (b *build) ciWait(ctx context.Context, at checksOf) error {
-	_, err := step.Effect(ctx, b.journal, b.fold.key(keyCIWait(at.sha)), func(ctx context.Context) (pushed, error) {
-		_, err := b.Forge.EnsureCheck(ctx, forge.Check{
-			Name: checkName, HeadSHA: at.sha, ExternalID: b.Request.Build + ":" + at.sha, Status: "in_progress",
-			Title: "Waiting for CI", Summary: "The work is pushed; Slipway waits for the other checks of this commit.", Started: at.pushed,
-		})
+	return b.ciSay(ctx, keyCIWait(at.sha), at, forge.Check{
+		Status: "in_progress",
+		Title:  "Waiting for CI", Summary: "The work is pushed; Slipway waits for the other checks of this commit.",
+	})
+}
+
+// ciSay makes the build's own check run on a pushed commit say something, once.
+func (b *build) ciSay(ctx context.Context, key string, at checksOf, c forge.Check) error {
+	c.Name, c.HeadSHA, c.ExternalID, c.Started = checkName, at.sha, b.Request.Build+":"+at.sha, at.pushed
+	_, err := step.Effect(ctx, b.journal, b.fold.key(key), func(ctx context.Context) (pushed, error) {
+		_, err := b.Forge.EnsureCheck(ctx, c)
 		return pushed{Head: at.sha}, err
 	})
 	if err != nil {
-		return fmt.Errorf("say that the build waits for CI: %w", err)
-	}
-	comment := b.Request.Comment
-	if comment.Marker == "" {
-		return nil
-	}
-	comment.Body = report.Comment(b.fold.Report(time.Now()))
-	if _, err := b.Forge.EnsureComment(ctx, comment); err != nil {
-		b.log.WarnContext(ctx, "an edit of the tracking comment was dropped", "error", err)
+		return fmt.Errorf("write the check run of %s: %w", at.sha[:12], err)
 	}
 	return nil
 }
@@ -234,10 +236,7 @@ func (b *build) ciFix(ctx context.Context, sha string, code []ci.Failure) error 
 		}
 		return out, b.site.hold(ctx, b.site.integration(), out.Head)
 	})
-	if err != nil || out.Head == "" {
-		return err
-	}
-	return b.again(ctx)
+	return err
 }
 
 // unfit says why a fix may not be pushed.
@@ -260,7 +259,7 @@ func (b *build) unfit(ctx context.Context, key, old, fixed string) ([]string, er
 	return []string{failing(tested)}, nil
 }
 
-// checks takes what the journal records of the CI gate.
+// gateCI takes what the journal records of the CI gate.
 func (f *Fold) gateCI(e step.Entry) error {
 	switch part := strings.TrimPrefix(e.Key, first(e.Key)+"/"); {
 	case part == "push":

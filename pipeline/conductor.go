@@ -113,7 +113,7 @@ func (c *conductor) run(ctx context.Context) error {
 		case errors.Is(one.err, agent.ErrBudget):
 			// What is paid for goes on to its end.
 			now.broke[one.key] = true
-			failed = c.halt(ctx, stopped{State: report.NeedsHuman, Cause: one.err.Error(), Budget: true})
+			failed = c.give(ctx, one)
 		case one.err != nil:
 			failed = one.err
 			stop(failed)
@@ -124,6 +124,17 @@ func (c *conductor) run(ctx context.Context) error {
 // halt records that nothing starts any more.
 func (c *conductor) halt(ctx context.Context, s stopped) error {
 	_, err := step.Choose(ctx, c.journal, c.fold.key(keyStop), s)
+	return err
+}
+
+// give ends a lane that the budget ended, and with it the build's starts. Nobody
+// takes the lane up again, whatever the budget is by then: the work of the build
+// has been verified without it.
+func (c *conductor) give(ctx context.Context, lane finished) error {
+	if err := c.halt(ctx, stopped{State: report.NeedsHuman, Cause: lane.err.Error(), Budget: true}); err != nil {
+		return err
+	}
+	_, err := step.Choose(ctx, c.journal, c.fold.key(keyGiven(lane.key)), given{Cause: lane.err.Error()})
 	return err
 }
 
@@ -139,13 +150,13 @@ func (c *conductor) decide(ctx context.Context, now *running) error {
 	for _, is := range w.resume {
 		now.launch(is.Key(), func(ctx context.Context) error { return c.hands.code(ctx, is) })
 	}
-	if w.replan != "" {
+	if w.replan != "" && !w.stopped {
 		now.launch(w.replan, c.hands.replan)
 	}
 	if err := c.land(ctx, &w, now); err != nil {
 		return err
 	}
-	if len(w.split) > 0 && !w.stopped {
+	if len(w.split) > 0 && !w.stopped && w.replan == "" { // a decision is about the graph that was shown
 		return c.split(ctx, w.split, now)
 	}
 	if len(w.failed) > 0 && w.open == "" && len(w.ready) == 0 && w.replan == "" && !w.stopped {
@@ -154,14 +165,13 @@ func (c *conductor) decide(ctx context.Context, now *running) error {
 	if w.replan != "" {
 		return nil // nothing pending starts while it may be changed
 	}
-	for _, is := range w.start {
-		if now.lanes() >= c.conf.Limits.MaxParallelIssues {
-			break
-		}
+	for len(w.start) > 0 && now.lanes() < c.conf.Limits.MaxParallelIssues {
+		is := w.start[0]
 		if _, err := step.Choose(ctx, c.journal, c.fold.key(keyStart(is.Key())), started{Base: w.head}); err != nil {
 			return err
 		}
 		now.launch(is.Key(), func(ctx context.Context) error { return c.hands.code(ctx, is) })
+		w = c.fold.work() // which comes next depends on what runs
 	}
 	return nil
 }

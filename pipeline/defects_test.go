@@ -236,7 +236,7 @@ func TestDefectNotesGoToIssuesThatAreThenSkipped(t *testing.T) {
 	w.advise("a", escalate)
 	w.replans(ReplanDecision{
 		Action: ModifyDAG, SkippedIssueNames: []string{"b"}, NewIssues: []graph.Issue{sub("b-by-hand")},
-		UpdatedIssues: []graph.Issue{{Name: "c", DependsOn: []string{"b-by-hand"}}},
+		UpdatedIssues: []IssueUpdate{{Name: "c", DependsOn: []string{"b-by-hand"}}},
 	})
 	b := w.must(report.SucceededWithDebt)
 	for _, name := range []string{"b-by-hand", "c"} {

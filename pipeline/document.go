@@ -41,6 +41,8 @@ func (f *Fold) document() ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var d documentWriter
+	d.text.Grow(f.documentSize + 4<<10) // it grows by little from one to the next
+	d.text.WriteByte('{')
 	d.field("v", documentVersion)
 	d.field("build", f.begun)
 	d.field("segment", f.segment)
@@ -90,7 +92,12 @@ func (f *Fold) document() ([]byte, error) {
 	d.field("accumulated_debt", f.ledger().Items())
 	d.field("memory", f.memory)
 	d.field("verification", f.verified)
-	return d.bytes()
+	d.text.WriteString("}\n")
+	f.documentSize = d.text.Len()
+	if d.err != nil {
+		return nil, fmt.Errorf("write the state document: %w", d.err)
+	}
+	return d.text.Bytes(), nil
 }
 
 // documentWriter puts a JSON object together from parts that are JSON already.
@@ -99,14 +106,18 @@ type documentWriter struct {
 	err  error
 }
 
-func (d *documentWriter) raw(name string, value json.RawMessage) {
-	if value == nil {
-		return
-	}
-	if d.text.Len() > 0 {
+func (d *documentWriter) name(of string) {
+	if d.text.Len() > 1 {
 		d.text.WriteString(",\n")
 	}
-	fmt.Fprintf(&d.text, "%q: %s", name, value)
+	fmt.Fprintf(&d.text, "%q: ", of)
+}
+
+func (d *documentWriter) raw(name string, value json.RawMessage) {
+	if value != nil {
+		d.name(name)
+		d.text.Write(value)
+	}
 }
 
 func (d *documentWriter) field(name string, value any) {
@@ -120,24 +131,18 @@ func (d *documentWriter) field(name string, value any) {
 }
 
 func (d *documentWriter) issues(all []*issueState, failed func(*issueState) graph.Note) {
-	var list bytes.Buffer
+	d.name("issues")
+	d.text.WriteByte('[')
 	for i, s := range all {
 		if s.document == nil && d.err == nil {
 			s.document, d.err = json.Marshal(s.describe(failed))
 		}
 		if i > 0 {
-			list.WriteByte(',')
+			d.text.WriteByte(',')
 		}
-		list.Write(s.document)
+		d.text.Write(s.document)
 	}
-	d.raw("issues", append(append([]byte{'['}, list.Bytes()...), ']'))
-}
-
-func (d *documentWriter) bytes() ([]byte, error) {
-	if d.err != nil {
-		return nil, fmt.Errorf("write the state document: %w", d.err)
-	}
-	return append(append([]byte("{"), d.text.Bytes()...), "}\n"...), nil
+	d.text.WriteByte(']')
 }
 
 func (s *issueState) describe(failed func(*issueState) graph.Note) issueDocument {

@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/ci"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
@@ -45,31 +45,34 @@ type Fold struct {
 
 	letGo time.Time // when a gate was opened last: waiting for a person costs no time
 
-	plan        *plan.Result
-	planKey     string
-	planText    json.RawMessage // of the state document
-	prd         string          // of the plan, as Markdown
-	design      string          // likewise the architecture
-	graph       *graph.Graph
-	order       []*issueState          // by number
-	issues      map[string]*issueState // by name, also those that left the graph
-	byKey       map[string]*issueState // by issue-NN
-	memory      coding.Memory
-	head        string     // the integration branch
-	landings    int        // choices made
-	open        string     // key of the landing that was chosen and has not ended
-	landing     landing    // what it is about
-	landAt      time.Time  // when it was chosen
-	came        []advanced // what came of each
-	replans     int        // choices made, in this segment
-	asked       int        // of those, how often the Replanner was
-	replan      string     // key of the one that was chosen and has not ended
-	failures    []string   // what it is about
-	replanAsked bool       // whether the Replanner is
-	history     []replanned
-	splits      int
-	scope       []debt.Item // what decisions dropped
-	fixes       []fixes     // one for each round of fixes, in this segment
+	plan         *plan.Result
+	planKey      string
+	estimated    *report.Estimate
+	planText     json.RawMessage // of the state document
+	documentSize int             // of the last state document, in bytes
+	prd          string          // of the plan, as Markdown
+	design       string          // likewise the architecture
+	graph        *graph.Graph
+	order        []*issueState          // by number
+	issues       map[string]*issueState // by name, also those that left the graph
+	byKey        map[string]*issueState // by issue-NN
+	memory       coding.Memory
+	head         string       // the integration branch
+	landings     int          // choices made
+	open         string       // key of the landing that was chosen and has not ended
+	landing      landing      // what it is about
+	landAt       time.Time    // when it was chosen
+	came         []advanced   // what came of each
+	owed         *debt.Ledger // nil when something changed since it was made
+	replans      int          // choices made, in this segment
+	asked        int          // of those, how often the Replanner was
+	replan       string       // key of the one that was chosen and has not ended
+	failures     []string     // what it is about
+	replanAsked  bool         // whether the Replanner is
+	history      []replanned
+	splits       int
+	scope        []debt.Item // what decisions dropped
+	fixes        []fixes     // one for each round of fixes, in this segment
 
 	stop      *stopped
 	verified  *verified
@@ -107,6 +110,8 @@ type issueState struct {
 	split      bool         // sub-issues took its place
 	dealt      bool         // a failure about which a replan decided
 	skipped    string       // why it will not run
+	givenUp    bool         // by a decision of the Replanner, which stands
+	broke      bool         // the budget ended its lane
 	waived     []string     // dependencies that it runs without
 	told       []graph.Note // what replans tell it, beside what lies upstream
 	iterations int
@@ -145,7 +150,7 @@ func (f *Fold) Add(e step.Entry) {
 }
 
 // reopen begins the next segment: what ended badly is to be tried again, what
-// landed stays, and so does what people and the Replanner decided.
+// landed or is finished stays, and so does what people and the Replanner decided.
 func (f *Fold) reopen(segment int, at time.Time) {
 	f.segment, f.since, f.ends = segment, at, map[string]time.Time{}
 	if f.pushed != nil {
@@ -162,11 +167,15 @@ func (f *Fold) reopen(segment int, at time.Time) {
 		f.ends["init"] = at
 	}
 	for _, s := range f.order {
-		again := s.kept != nil || !s.startedAt.IsZero() || s.skipped != ""
-		if _, in := f.graphIssue(s.issue.Name); in && s.merge == "" && again {
+		switch s.outcome() {
+		case report.Pending, report.Completed, report.CompletedWithDebt, report.Landing, report.FailedNeedsSplit:
+			continue
+		}
+		if _, in := f.graphIssue(s.issue.Name); in && !s.givenUp {
 			*s = issueState{issue: s.issue, told: s.told, cost: s.cost, waived: s.waived}
 		}
 	}
+	f.skipDependents() // of what stays given up
 }
 
 func (f *Fold) graphIssue(name string) (graph.Issue, bool) {
@@ -192,9 +201,6 @@ func (f *Fold) clock(e step.Entry) {
 	if strings.HasPrefix(e.Key, "verify-") {
 		if f.ends["execute"].IsZero() {
 			f.ends["execute"] = e.At.Add(-e.Duration)
-		}
-		if e.Key == keySettled(first(e.Key)) {
-			f.ends["verify"] = e.At
 		}
 	}
 }
@@ -228,6 +234,9 @@ func (f *Fold) apply(e step.Entry) error {
 	if issue != nil {
 		issue.document = nil
 	}
+	if e.Runtime == "" && !strings.HasPrefix(e.Key, agent.ReserveKey) {
+		f.owed = nil
+	}
 	switch {
 	case e.Key == keyBegin:
 		return json.Unmarshal(e.Outcome, &f.begun)
@@ -241,6 +250,9 @@ func (f *Fold) apply(e step.Entry) error {
 		return nil
 	case isPlan(e.Key):
 		return f.planned(e)
+	case strings.HasPrefix(e.Key, "plan/") && strings.HasSuffix(e.Key, "/estimate"):
+		f.estimated = nil
+		return json.Unmarshal(e.Outcome, &f.estimated)
 	case e.Key == keyResume:
 		var r resumed
 		err := json.Unmarshal(e.Outcome, &r)
@@ -288,6 +300,11 @@ func (f *Fold) apply(e step.Entry) error {
 			return nil
 		}
 		return json.Unmarshal(e.Outcome, &f.stop)
+	case strings.HasPrefix(e.Key, keyGiven("")):
+		if s := f.byKey[strings.TrimPrefix(e.Key, keyGiven(""))]; s != nil {
+			s.broke = true
+		}
+		return nil
 	case strings.HasPrefix(e.Key, "verify-") && e.Key == keySettled(first(e.Key)):
 		f.verified = nil
 		if _, err := fmt.Sscanf(e.Key, "verify-%d/", &f.judged); err != nil {
@@ -298,6 +315,9 @@ func (f *Fold) apply(e step.Entry) error {
 		}
 		if f.verified.Review != nil {
 			f.review = f.verified.Review
+		}
+		if f.verified.Final {
+			f.ends["verify"] = e.At
 		}
 		return nil
 	case e.Key == keyFinalize:
@@ -332,321 +352,6 @@ func (f *Fold) apply(e step.Entry) error {
 		return json.Unmarshal(e.Outcome, &f.end)
 	}
 	return nil
-}
-
-// hear takes what a person said. What does not fit where the build stands is
-// recorded and changes nothing.
-func (f *Fold) hear(e step.Entry) error {
-	var h heard
-	if err := json.Unmarshal(e.Outcome, &h); err != nil {
-		return err
-	}
-	f.heard[strings.TrimPrefix(e.Key, "signal/")] = true
-	who := h.Said.By.Login
-	if f.end != nil || f.stop != nil {
-		return nil
-	}
-	atPlan := f.gate != nil && f.gate.Kind == report.PlanGate
-	switch h.Kind {
-	case CancelSignal:
-		f.stop = &stopped{State: report.Canceled, Cause: by("cancelled", who)}
-		f.gate = nil
-	case RejectSignal:
-		if atPlan {
-			f.stop = &stopped{State: report.Canceled, Cause: because(by("the plan was rejected", who), h.Said.Text)}
-			f.gate = nil
-		}
-	case ApproveSignal:
-		if atPlan && len(h.Said.Hash) >= minHash && strings.HasPrefix(f.gate.Hash, strings.ToLower(h.Said.Hash)) {
-			f.approval = f.gate.Hash
-		}
-	case ReviseSignal:
-		if atPlan {
-			f.revise = append(f.revise, h.Said.Text)
-			f.gate, f.approval, f.letGo = nil, "", e.At
-		}
-	case AnswerSignal:
-		if f.gate != nil && f.gate.Kind == report.QuestionGate {
-			f.answers = append(f.answers, plan.Answer{Questions: f.gate.Questions, Text: h.Said.Text})
-			f.gate, f.letGo = nil, e.At
-		}
-	case SteerSignal:
-		f.steering = append(f.steering, h.Said.Text)
-	}
-	return nil
-}
-
-func by(what, who string) string {
-	if who == "" {
-		return what
-	}
-	return what + " by " + who
-}
-
-func because(what, why string) string {
-	if why = strings.TrimSpace(why); why == "" {
-		return what
-	}
-	return what + ": " + why
-}
-
-// wait opens a gate, or takes what the check of an approval said.
-func (f *Fold) wait(e step.Entry) error {
-	if strings.Contains(strings.TrimPrefix(e.Key, "gate/"), "/approved") {
-		var a approved
-		if err := json.Unmarshal(e.Outcome, &a); err != nil {
-			return err
-		}
-		f.approvals++
-		if f.gate != nil && a.Refused != "" {
-			f.gate.Reason = "The approval was refused: " + a.Refused
-		} else if f.gate != nil {
-			f.approved, f.gate, f.letGo = f.approval, nil, e.At
-		}
-		f.approval = ""
-		return nil
-	}
-	var o opened
-	if err := json.Unmarshal(e.Outcome, &o); err != nil {
-		return err
-	}
-	f.gates++
-	f.gate = &o.Gate
-	return nil
-}
-
-func (f *Fold) planned(e step.Entry) error {
-	f.plan, f.planText, f.planKey = nil, nil, e.Key
-	if err := json.Unmarshal(e.Outcome, &f.plan); err != nil {
-		return err
-	}
-	g, err := graph.New(f.plan.Issues)
-	if err != nil {
-		return err
-	}
-	f.prd, f.design = f.plan.PRD.Markdown(), f.plan.Architecture.Markdown()
-	f.order, f.issues, f.byKey = nil, map[string]*issueState{}, map[string]*issueState{}
-	f.regraph(g)
-	return nil
-}
-
-// regraph makes g the graph: issues that it brings are new ones, those that
-// changed are taken over.
-func (f *Fold) regraph(g *graph.Graph) {
-	f.graph = g
-	for _, is := range g.Issues() {
-		s := f.issues[is.Name]
-		if s == nil {
-			s = &issueState{}
-			f.order = append(f.order, s)
-			f.issues[is.Name], f.byKey[is.Key()] = s, s
-		}
-		s.issue, s.document = is, nil
-	}
-	slices.SortFunc(f.order, func(a, b *issueState) int { return a.issue.Number - b.issue.Number })
-}
-
-func (f *Fold) start(e step.Entry) error {
-	s := f.byKey[strings.TrimPrefix(e.Key, "start/")]
-	if s == nil {
-		return errors.New("it starts an issue that is not in the plan")
-	}
-	var r started
-	if err := json.Unmarshal(e.Outcome, &r); err != nil {
-		return err
-	}
-	s.base, s.startedAt, s.document = r.Base, e.At, nil
-	return nil
-}
-
-// divide puts sub-issues in the place of an issue, or makes it a failure.
-func (f *Fold) divide(e step.Entry) error {
-	s := f.byKey[strings.TrimPrefix(e.Key, "split/")]
-	var r split
-	if err := json.Unmarshal(e.Outcome, &r); err != nil {
-		return err
-	}
-	if s == nil || s.kept == nil {
-		return errors.New("it splits an issue that has not ended")
-	}
-	s.document = nil
-	if r.Refused != "" {
-		s.rejected = r.Refused
-		return nil
-	}
-	g, err := f.graph.Split(s.issue.Name, s.kept.Result.SubIssues, f.used)
-	if err != nil {
-		return err
-	}
-	s.split = true
-	f.splits++
-	f.scope = append(f.scope, s.kept.Result.Debt...)
-	f.regraph(g)
-	for _, sub := range s.kept.Result.SubIssues {
-		f.issues[sub.Name].told = append(slices.Clone(s.told), graph.Note{
-			FromIssue: s.issue.Name, Kind: graph.FailureNote, Expected: s.issue.Title,
-			Delivered: "it was split: " + s.kept.Result.Cause, Ref: s.kept.Ref,
-		})
-	}
-	return nil
-}
-
-// used reports whether an issue, also one that left the graph, has the name.
-func (f *Fold) used(name string) bool { return f.issues[name] != nil }
-
-func (f *Fold) advance(e step.Entry) error {
-	var r advanced
-	if err := json.Unmarshal(e.Outcome, &r); err != nil {
-		return err
-	}
-	f.open, f.head = "", r.Head
-	f.came = append(f.came, r)
-	for _, l := range r.Landed {
-		s := f.issues[l.Name]
-		s.merge, s.mergeDebt, s.document = l.Merge, l.Debt, nil
-		f.remember(s)
-	}
-	for _, x := range r.Rejected {
-		s := f.issues[x.Name]
-		s.rejected, s.document = x.Cause, nil
-		f.fail(s, x.Cause)
-	}
-	f.health(r)
-	return nil
-}
-
-// decide takes the decision about failures.
-func (f *Fold) decide(e step.Entry) error {
-	var r replanned
-	if err := json.Unmarshal(e.Outcome, &r); err != nil {
-		return err
-	}
-	f.replan, f.failures = "", nil
-	f.history = append(f.history, r)
-	for _, name := range r.Failed {
-		f.issues[name].dealt, f.issues[name].document = true, nil
-	}
-	d := r.Decision
-	if d.Action == Abort {
-		f.stop = &stopped{State: report.Failed, Cause: because("the Replanner gave the build up", d.Rationale)}
-		return nil
-	}
-	if d.Action != Continue {
-		if err := f.edit(r); err != nil {
-			return err
-		}
-	}
-	for _, w := range d.Waived {
-		s := f.issues[w.IssueName]
-		s.waived, s.document = append(s.waived, w.DependsOn), nil
-	}
-	f.skipDependents()
-	return nil
-}
-
-// edit applies what a replan changes, and records what it gives up.
-func (f *Fold) edit(r replanned) error {
-	d := r.Decision
-	before := map[string]graph.Issue{}
-	for _, is := range f.graph.Issues() {
-		before[is.Name] = is
-	}
-	g, err := f.graph.Apply(d.edit(), f.state())
-	if err != nil {
-		return err
-	}
-	f.regraph(g)
-	for _, name := range d.SkippedIssueNames {
-		f.issues[name].skipped = because("skipped by the Replanner", d.Rationale)
-	}
-	for _, name := range d.RemovedIssueNames {
-		f.issues[name].skipped = because("removed by the Replanner", d.Rationale)
-	}
-	var notes []graph.Note
-	for _, name := range r.Failed {
-		notes = append(notes, f.failureNote(f.issues[name]))
-	}
-	for _, is := range slices.Concat(d.NewIssues, d.UpdatedIssues) {
-		f.issues[is.Name].told = append(f.issues[is.Name].told, notes...)
-	}
-	for _, u := range d.UpdatedIssues {
-		f.scope = append(f.scope, dropped(before[u.Name], f.issues[u.Name].issue, d.Rationale)...)
-	}
-	return nil
-}
-
-// dropped is the debt of criteria that an update left out.
-func dropped(before, after graph.Issue, why string) (items []debt.Item) {
-	for _, c := range before.AcceptanceCriteria {
-		if !slices.ContainsFunc(after.AcceptanceCriteria, func(o graph.Criterion) bool { return o.Text == c.Text }) {
-			items = append(items, debt.Item{
-				Type: debt.DroppedCriterion, Severity: debt.High, IssueName: before.Name, Criterion: c.Text,
-				Justification: because("the Replanner changed the criteria", why),
-			})
-		}
-	}
-	return items
-}
-
-// skipDependents marks what can never start: its dependency failed, that was
-// dealt with, and nobody waived it.
-func (f *Fold) skipDependents() {
-	for changed := true; changed; {
-		changed = false
-		for _, s := range f.order {
-			if is, in := f.graph.Issue(s.issue.Name); in && s.outcome() == report.Pending {
-				for _, name := range is.DependsOn {
-					if d := f.issues[name]; d.gone() && !slices.Contains(s.waived, name) {
-						s.skipped, s.document = fmt.Sprintf("it depends on %s, which did not land: %s", name, d.why()), nil
-						changed = true
-						break
-					}
-				}
-			}
-		}
-	}
-}
-
-// mend takes the issues that a round of fixes adds.
-func (f *Fold) mend(e step.Entry) error {
-	var x fixes
-	if err := json.Unmarshal(e.Outcome, &x); err != nil {
-		return err
-	}
-	f.fixes = append(f.fixes, x)
-	f.scope = append(f.scope, x.Debt...)
-	if len(x.Issues) == 0 {
-		if f.verified != nil {
-			f.verified.Final = true
-		}
-		return nil
-	}
-	delete(f.ends, "execute")
-	delete(f.ends, "verify")
-	g, err := f.graph.Apply(graph.Edit{Add: x.Issues}, f.state())
-	if err != nil {
-		return err
-	}
-	f.regraph(g)
-	return nil
-}
-
-// state is what an edit of the graph is checked against.
-func (f *Fold) state() graph.State {
-	return graph.State{
-		Used: f.used,
-		Of: func(name string) graph.Standing {
-			switch f.issues[name].outcome() {
-			case report.Pending:
-				return graph.Pending
-			case report.InProgress, report.Landing:
-				return graph.Busy
-			case report.Completed, report.CompletedWithDebt:
-				return graph.Landed
-			}
-			return graph.Dead
-		},
-	}
 }
 
 // outcome is where an issue stands.

@@ -43,40 +43,37 @@ var errMoved = errors.New("the gate moved")
 func (b *build) approve(ctx context.Context) error {
 	made := b.fold.result()
 	hash := b.planHash(made)
-	why, estimate := b.gateReason(made)
-	if why == "" || b.Request.Given != nil || b.fold.hasApproved(hash) {
+	if b.Request.Given != nil || b.fold.hasApproved(hash) {
+		return nil // who gave the plan has read it
+	}
+	estimate, err := step.Choose(ctx, b.journal, b.fold.estimateKey(), b.fold.estimate(made, b.conf))
+	if err != nil {
+		return err
+	}
+	why := b.gateReason(estimate)
+	if why == "" {
 		return nil
 	}
 	if n := len(b.fold.revisions()); n > b.conf.Pipeline.MaxPlanRevisions {
 		why = fmt.Sprintf("The plan was revised %d times, which is the limit: approve it, or reject it.", n-1)
 	}
-	return b.wait(ctx, report.Gate{Kind: report.PlanGate, Hash: hash, Reason: why, Estimate: &estimate})
+	return b.wait(ctx, report.Gate{Kind: report.PlanGate, Hash: hash, Reason: why})
 }
 
 // gateReason says why the plan needs an approval, or nothing.
-func (b *build) gateReason(made plan.Result) (string, report.Estimate) {
-	estimate := b.fold.estimate(made, b.conf)
+func (b *build) gateReason(estimate report.Estimate) string {
 	approval := b.conf.Build.Approval
 	if b.Request.Approval != "" {
 		approval = b.Request.Approval
 	}
-	switch limit := b.budget(); {
+	switch limit := int64(b.conf.Limits.USDPerBuild); {
 	case approval == "plan":
-		return "Nothing is coded before somebody approved the plan.", estimate
-	case b.Request.Budget == 0 && limit > 0 && estimate.Micros > limit: // who named a budget has decided
+		return "Nothing is coded before somebody approved the plan."
+	case b.Request.Budget == 0 && estimate.Micros > limit: // who named a budget has decided
 		return fmt.Sprintf("By the cost of its calls so far the plan needs about $%.2f, and the budget is $%.2f.",
-			float64(estimate.Micros)/1e6, float64(limit)/1e6), estimate
+			float64(estimate.Micros)/1e6, float64(limit)/1e6)
 	}
-	return "", estimate
-}
-
-// budget is what this build may spend, in micro-dollars.
-func (b *build) budget() int64 {
-	limit := int64(b.conf.Limits.USDPerBuild)
-	if asked := b.Request.Budget; asked > 0 && (limit == 0 || asked < limit) {
-		limit = asked
-	}
-	return limit
+	return ""
 }
 
 // planHash names what is approved: this plan of this ticket.

@@ -25,7 +25,7 @@ func (b *build) code(ctx context.Context, is graph.Issue) (err error) {
 			})
 		}
 	}()
-	defer b.site.settle(ctx, is.Key())
+	defer b.site.settling.Go(func() { b.site.settle(ctx, is.Key()) }) // nobody waits for it
 	here := b.site.of(is)
 	spec, err := b.spec(ctx, here, is)
 	if err != nil {

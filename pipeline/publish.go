@@ -89,7 +89,7 @@ func landedAny(r report.Build) bool {
 // when it did not answer or the build may spend nothing more.
 func (b *build) words(ctx context.Context, r report.Build) (PullText, error) {
 	ours := PullText{Title: report.PullTitle(r), Summary: r.Summary}
-	if !b.fold.stopping().mayVerify() || b.crew == nil {
+	if !b.fold.stopping().mayFinish() || b.crew == nil {
 		return ours, nil
 	}
 	in := Account{PRD: b.fold.result().PRD}
@@ -219,7 +219,7 @@ func (b *build) adopt(ctx context.Context, branch string) error {
 		return err
 	}
 	v := verdict{unseen: "other people's commits were added after the build had stopped"}
-	if b.fold.stopping().mayVerify() {
+	if b.fold.stopping().mayFinish() {
 		if v, err = b.verify(ctx, b.fold.round()); err != nil {
 			return err
 		}
@@ -305,6 +305,9 @@ func (b *build) lastWord(ctx context.Context) error {
 		r := b.account()
 		comment := b.Request.Comment
 		comment.Body = report.Comment(r)
+		if r.State == report.Planned {
+			comment.Body = report.PlanPage(r)
+		}
 		if _, err := b.Forge.EnsureComment(ctx, comment); err != nil {
 			return commented{}, err
 		}

@@ -26,7 +26,9 @@ func (f *Fold) work() work {
 	for _, s := range f.order {
 		switch s.outcome() {
 		case report.InProgress:
-			w.resume = append(w.resume, s.issue)
+			if !s.broke {
+				w.resume = append(w.resume, s.issue)
+			}
 		case report.Landing:
 			if f.open == "" {
 				w.ready = append(w.ready, s.issue.Name)
@@ -292,6 +294,22 @@ func (f *Fold) hasPlanAt(key string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.plan != nil && f.planKey == key
+}
+
+// estimateKey is the key of the estimate of the plan at hand. It has no segment:
+// what the calls after the plan cost does not make it another plan.
+func (f *Fold) estimateKey() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return keyEstimate(f.planKey)
+}
+
+// unread says what of the journal could not be read. A build does not go on by
+// a state that lacks something.
+func (f *Fold) unread() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
 }
 
 // isDone reports whether the build's last word is said.

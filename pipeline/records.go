@@ -34,19 +34,21 @@ const (
 	keyDone     = "done"            // effect, ended
 )
 
-func keyRevision(n int) string       { return fmt.Sprintf("plan/revision-%d", n) } // prefix
-func keyGate(hash string) string     { return "gate/" + hash[:12] }                // effect, opened
-func keyApproved(hash string) string { return "gate/" + hash[:12] + "/approved" }  // effect, approved
-func keySignal(id string) string     { return "signal/" + id }                     // choice, heard
-func keyStart(issue string) string   { return "start/" + issue }                   // choice, started
-func keyKept(issue string) string    { return issue + "/kept" }                    // effect, kept
-func keySplit(issue string) string   { return "split/" + issue }                   // choice, split
-func keyLand(n int) string           { return fmt.Sprintf("land/%04d", n) }        // choice, landing
-func keyAdvanced(land string) string { return land + "/advanced" }                 // effect, advanced
-func keyReplan(n int) string         { return fmt.Sprintf("replan-%d", n) }        // choice, replanning
-func keyVerify(round int) string     { return fmt.Sprintf("verify-%d", round) }    // prefix
-func keyAdopt(n int) string          { return fmt.Sprintf("publish/adopt-%d", n) } // effect, adopted
-func keyFix(round int) string        { return fmt.Sprintf("fix-%d", round) }       // effect, fixes
+func keyEstimate(plan string) string { return strings.TrimSuffix(plan, "kept") + "estimate" } // choice, report.Estimate
+func keyRevision(n int) string       { return fmt.Sprintf("plan/revision-%d", n) }            // prefix
+func keyGate(hash string) string     { return "gate/" + hash[:12] }                           // effect, opened
+func keyApproved(hash string) string { return "gate/" + hash[:12] + "/approved" }             // effect, approved
+func keySignal(id string) string     { return "signal/" + id }                                // choice, heard
+func keyStart(issue string) string   { return "start/" + issue }                              // choice, started
+func keyGiven(lane string) string    { return keyStop + "/" + lane }                          // choice, given
+func keyKept(issue string) string    { return issue + "/kept" }                               // effect, kept
+func keySplit(issue string) string   { return "split/" + issue }                              // choice, split
+func keyLand(n int) string           { return fmt.Sprintf("land/%04d", n) }                   // choice, landing
+func keyAdvanced(land string) string { return land + "/advanced" }                            // effect, advanced
+func keyReplan(n int) string         { return fmt.Sprintf("replan-%d", n) }                   // choice, replanning
+func keyVerify(round int) string     { return fmt.Sprintf("verify-%d", round) }               // prefix
+func keyAdopt(n int) string          { return fmt.Sprintf("publish/adopt-%d", n) }            // effect, adopted
+func keyFix(round int) string        { return fmt.Sprintf("fix-%d", round) }                  // effect, fixes
 
 // settled is the last key of something that has a prefix: what came of it.
 func keySettled(prefix string) string { return prefix + "/kept" }
@@ -183,12 +185,15 @@ type stopped struct {
 	Budget bool         `json:"budget,omitempty"` // it is spent, but for what was set aside for the end
 }
 
-// mayFinish reports whether what runs goes on to its end, and what landed is
-// verified: not after a cancel or when the time is up.
-func (s *stopped) mayFinish() bool { return s == nil || s.State == report.Failed }
+// mayFinish reports whether what runs goes on to its end, and agents are asked
+// about what landed: not after a cancel, when the time is up, or when no agent
+// would answer.
+func (s *stopped) mayFinish() bool { return s == nil || s.State == report.Failed || s.Budget }
 
-// mayVerify reports whether agents are asked about what landed.
-func (s *stopped) mayVerify() bool { return s.mayFinish() || s.Budget }
+// given is a lane that ended because the budget did.
+type given struct {
+	Cause string `json:"cause"`
+}
 
 // verified is the judgement of the head.
 type verified struct {

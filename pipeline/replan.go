@@ -32,7 +32,7 @@ const (
 type ReplanDecision struct {
 	Action            ReplanAction   `json:"action"`
 	Rationale         string         `json:"rationale"`
-	UpdatedIssues     []graph.Issue  `json:"updated_issues,omitempty"` // by name; fields that are set replace
+	UpdatedIssues     []IssueUpdate  `json:"updated_issues,omitempty"`
 	RemovedIssueNames []string       `json:"removed_issue_names,omitempty"`
 	SkippedIssueNames []string       `json:"skipped_issue_names,omitempty"`
 	NewIssues         []graph.Issue  `json:"new_issues,omitempty"`
@@ -40,10 +40,47 @@ type ReplanDecision struct {
 	Summary           string         `json:"summary"`
 }
 
+// An IssueUpdate changes an issue by name: what is set replaces what the issue
+// has. An empty list of dependencies is one that is set.
+type IssueUpdate struct {
+	Name               string            `json:"name"`
+	Title              string            `json:"title,omitempty"`
+	Description        string            `json:"description,omitempty"`
+	AcceptanceCriteria []graph.Criterion `json:"acceptance_criteria,omitempty"`
+	DependsOn          []string          `json:"depends_on,omitzero"`
+	Provides           []string          `json:"provides,omitzero"`
+	FilesToCreate      []string          `json:"files_to_create,omitzero"`
+	FilesToModify      []string          `json:"files_to_modify,omitzero"`
+	Complexity         string            `json:"estimated_complexity,omitempty"`
+	TestingStrategy    string            `json:"testing_strategy,omitempty"`
+	Guidance           *graph.Guidance   `json:"guidance,omitempty"`
+}
+
+// issue is the update as an edit of the graph has it.
+func (u IssueUpdate) issue() graph.Issue {
+	is := graph.Issue{
+		Name: u.Name, Title: u.Title, Description: u.Description, AcceptanceCriteria: u.AcceptanceCriteria,
+		DependsOn: u.DependsOn, Provides: u.Provides, FilesToCreate: u.FilesToCreate, FilesToModify: u.FilesToModify,
+		Complexity: u.Complexity, TestingStrategy: u.TestingStrategy,
+	}
+	if u.Guidance != nil {
+		is.Guidance = *u.Guidance
+	}
+	return is
+}
+
+// updates are the changed issues as an edit of the graph has them.
+func (d ReplanDecision) updates() (issues []graph.Issue) {
+	for _, u := range d.UpdatedIssues {
+		issues = append(issues, u.issue())
+	}
+	return issues
+}
+
 // edit is the decision as a change of the graph.
 func (d ReplanDecision) edit() graph.Edit {
 	return graph.Edit{
-		Remove: d.RemovedIssueNames, Skip: d.SkippedIssueNames, Update: d.UpdatedIssues, Add: d.NewIssues, Waive: d.Waived,
+		Remove: d.RemovedIssueNames, Skip: d.SkippedIssueNames, Update: d.updates(), Add: d.NewIssues, Waive: d.Waived,
 	}
 }
 
@@ -54,7 +91,7 @@ func (r replanned) String(n int) string {
 		what  string
 		names []string
 	}{
-		{"added", namesOf(r.Decision.NewIssues)}, {"changed", namesOf(r.Decision.UpdatedIssues)},
+		{"added", namesOf(r.Decision.NewIssues)}, {"changed", namesOf(r.Decision.updates())},
 		{"removed", r.Decision.RemovedIssueNames}, {"skipped", r.Decision.SkippedIssueNames},
 	} {
 		if len(change.names) > 0 {
@@ -214,7 +251,8 @@ func (f *Fold) setback(failures []string) Setback {
 }
 
 // impossible says why a decision cannot be carried out as things stand. While
-// the Replanner is asked nothing pending starts, so what is possible stays so.
+// the Replanner is asked nothing pending starts and nothing is split, so what is
+// possible stays so, unless it needs what runs and fails meanwhile.
 func (f *Fold) impossible(d ReplanDecision) (problems []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
@@ -40,7 +41,14 @@ func (b *build) converge(ctx context.Context) error {
 // again publishes a head that moved after the pull request was opened: it is
 // pushed, verified, and described anew. What of that was done stays as it is.
 func (b *build) again(ctx context.Context) error {
-	if head := b.fold.integrated(); head != b.fold.checksNow().sha {
+	if head, at := b.fold.integrated(), b.fold.checksNow(); head != at.sha {
+		err := b.ciSay(ctx, keyCILeft(at.sha), at, forge.Check{ // nobody comes back to that commit
+			Status: "completed", Conclusion: "neutral", Title: "A later commit takes its place",
+			Summary: "Slipway goes on with " + head + ".",
+		})
+		if err != nil {
+			return err
+		}
 		if err := b.pushAs(ctx, keyCIPush(head)); err != nil {
 			return err
 		}

@@ -35,6 +35,8 @@ type site struct {
 	log      *slog.Logger
 	testing  chan struct{} // room for engine commands, of all builds of the process
 
+	settling sync.WaitGroup // of issues that ended
+
 	mu    sync.Mutex
 	tests map[string]*bench // by name: one clean checkout each
 }
@@ -84,7 +86,19 @@ func (s *issueSite) Test(ctx context.Context, commit string) (evidence.Result, e
 	return s.test(ctx, s.issue.Key(), commit)
 }
 
+// test runs the engine's commands on a clean checkout of the commit. Where no
+// command is given and none can be found, there is nothing to check out for.
 func (s *site) test(ctx context.Context, name, commit string) (evidence.Result, error) {
+	if s.commands == (evidence.Commands{}) {
+		nothing := evidence.Nothing()
+		top, err := s.mirror.Top(ctx, commit)
+		if err != nil {
+			return evidence.Result{}, err
+		}
+		if !slices.ContainsFunc(top, func(file string) bool { return slices.Contains(nothing.LookedAt, file) }) {
+			return nothing, nil
+		}
+	}
 	b := s.bench(name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,6 +175,7 @@ func (s *site) settle(ctx context.Context, issue string) {
 
 // close removes everything that this claim made on disk.
 func (s *site) close(ctx context.Context) {
+	s.settling.Wait()
 	ctx = context.WithoutCancel(ctx)
 	if err := errors.Join(s.clone.Close(ctx), repo.RemoveAll(ctx, s.dir)); err != nil {
 		s.log.WarnContext(ctx, "the build's worktrees could not be removed", "dir", s.dir, "error", err)
@@ -172,12 +187,9 @@ func (s *site) hold(ctx context.Context, ref, commit string) error {
 	return s.mirror.SetRef(ctx, ref, commit, repo.Any)
 }
 
-// advance moves the integration branch from old to head, unless a claim before
-// this one did.
+// advance moves the integration branch from old to head. A claim before this one
+// may have done so: that is a success too.
 func (s *site) advance(ctx context.Context, head, old string) error {
-	if now, err := s.mirror.Ref(ctx, s.integration()); err != nil || now == head {
-		return err
-	}
 	return s.mirror.SetRef(ctx, s.integration(), head, old)
 }
 

@@ -29,22 +29,27 @@ func (t *tracker) nudge() {
 
 // run edits until ctx ends.
 func (t *tracker) run(ctx context.Context) {
-	if t.build.Request.Comment.Marker == "" {
-		return // nobody watches a comment
-	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.dirty:
 		}
-		comment := t.build.Request.Comment
-		comment.Body = report.Comment(t.build.fold.Report(time.Now()))
-		if _, err := t.build.Forge.EnsureComment(ctx, comment); err != nil && ctx.Err() == nil {
-			t.build.log.WarnContext(ctx, "an edit of the tracking comment was dropped", "error", err)
-		}
+		t.edit(ctx)
 		if pause(ctx, commentEvery) != nil {
 			return
 		}
+	}
+}
+
+// edit makes the comment say how the build stands now.
+func (t *tracker) edit(ctx context.Context) {
+	comment := t.build.Request.Comment
+	if comment.Marker == "" {
+		return // nobody watches a comment
+	}
+	comment.Body = report.Comment(t.build.fold.Report(time.Now()))
+	if _, err := t.build.Forge.EnsureComment(ctx, comment); err != nil && ctx.Err() == nil {
+		t.build.log.WarnContext(ctx, "an edit of the tracking comment was dropped", "error", err)
 	}
 }

@@ -47,14 +47,14 @@ func (b *build) wrapUp(ctx context.Context) error {
 	}
 	stop := b.fold.stopping()
 	if !b.fold.isVerified() {
-		if !stop.mayVerify() {
+		if !stop.mayFinish() {
 			return b.judge(ctx, b.fold.round(), verdict{unseen: "the build stopped before it was verified: " + stop.Cause})
 		}
 		if _, err := b.round(ctx); err != nil {
 			return err
 		}
 	}
-	if !stop.mayVerify() {
+	if !stop.mayFinish() {
 		return nil
 	}
 	return b.finalize(ctx)
@@ -63,6 +63,9 @@ func (b *build) wrapUp(ctx context.Context) error {
 // round verifies the head once, and has fixes added for what is open. It
 // reports whether there is something to execute.
 func (b *build) round(ctx context.Context) (again bool, err error) {
+	if b.fold.isVerified() {
+		return false, nil // a claim before this one said the last word
+	}
 	n := b.fold.round()
 	if !b.fold.isJudged(n) {
 		v, err := b.verify(ctx, n)
@@ -74,7 +77,7 @@ func (b *build) round(ctx context.Context) (again bool, err error) {
 			return false, err
 		}
 	}
-	if b.fold.isVerified() {
+	if b.fold.isVerified() || b.fold.stopping() != nil {
 		return false, nil
 	}
 	return b.fix(ctx, n)

@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -29,6 +31,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/sandbox/sandboxtest"
 	"github.com/slipway-dev/slipway/pipeline/step"
 	"github.com/slipway-dev/slipway/pipeline/step/steptest"
+	"github.com/slipway-dev/slipway/queue"
 )
 
 func TestMain(m *testing.M) {
@@ -54,6 +57,8 @@ type world struct {
 	before  []Signal         // what was said before the claim
 	ask     func(r *Request) // changes what is asked for
 	forge   Forge            // in the place of the local one
+	day     agent.Day        // what all builds share; nil: no bound
+	aged    time.Duration    // how long ago all that is recorded seems to be
 
 	reviews int // that asked for changes
 }
@@ -110,6 +115,30 @@ func (w *world) commit() {
 	w.git("commit", "-qm", "start")
 }
 
+// configure adds to the repository's configuration.
+func (w *world) configure(yaml string) {
+	w.t.Helper()
+	w.write(".github/slipway.yml", "commands: {test: sh check.sh}\n"+yaml+"\n")
+	w.commit()
+}
+
+// when has a role answer so; where it answers nothing, what was said before
+// counts.
+func (w *world) when(role string, answer func(ctx context.Context, c runtime.Call) (any, error)) {
+	before := w.answer
+	w.answer = func(ctx context.Context, c runtime.Call) (any, error) {
+		if c.Role == role {
+			if v, err := answer(ctx, c); v != nil || err != nil {
+				return v, err
+			}
+		}
+		if before != nil {
+			return before(ctx, c)
+		}
+		return nil, nil
+	}
+}
+
 // run runs the build on the journal as it stands.
 func (w *world) run() (report.Build, error) {
 	w.t.Helper()
@@ -127,12 +156,27 @@ func (w *world) run() (report.Build, error) {
 	}
 	return w.engine.Run(w.t.Context(), Job{
 		Request: request, Forge: on,
-		Before: w.before, Signals: w.signals,
+		Before: w.before, Signals: w.signals, Day: w.day,
 		Extend: func(context.Context) error { return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
-			return step.Open(ctx, &w.log, w.log.Claim(), o)
+			return step.Open(ctx, aged{&w.log, w.aged}, w.log.Claim(), o)
 		},
 	})
+}
+
+// aged is a log whose entries are found to be older than they are.
+type aged struct {
+	*steptest.Log
+	by time.Duration
+}
+
+// Entries returns what was appended after seq.
+func (l aged) Entries(ctx context.Context, job string, seq int64) ([]queue.Entry, error) {
+	entries, err := l.Log.Entries(ctx, job, seq)
+	for i := range entries {
+		entries[i].At = entries[i].At.Add(-l.by)
+	}
+	return entries, err
 }
 
 // say sends what a person says to the next claim.
@@ -235,6 +279,46 @@ func (w *world) fold() *Fold {
 		w.t.Errorf("the journal cannot be read: %v", f.err)
 	}
 	return f
+}
+
+// priced makes each call cost so many micro-dollars.
+func (w *world) priced(micros func(c runtime.Call) int64) {
+	agents := w.agents
+	w.engine.Runtime = func(context.Context, string) (runtime.Runtime, error) {
+		return agenttest.New(func(ctx context.Context, c runtime.Call, emit func(runtime.Event)) (runtime.Result, error) {
+			r, err := agents.Run(ctx, c, emit)
+			r.CostMicros = micros(c)
+			return r, err
+		}), nil
+	}
+}
+
+// until hears of appends to the journal: the channel is closed when one whose
+// key ends so is about to be stored.
+func (w *world) until(suffix string) <-chan struct{} {
+	seen := make(chan struct{})
+	var once sync.Once
+	before := w.log.Refuse
+	w.log.Refuse = func(ctx context.Context, e queue.Entry) error {
+		if strings.HasSuffix(e.Key, suffix) {
+			once.Do(func() { close(seen) })
+		}
+		if before != nil {
+			return before(ctx, e)
+		}
+		return nil
+	}
+	return seen
+}
+
+// await waits for an event or the end of a call.
+func await(ctx context.Context, event <-chan struct{}) error {
+	select {
+	case <-event:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // nameOf is the issue that a step belongs to.

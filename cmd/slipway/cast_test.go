@@ -45,8 +45,13 @@ var company = cast{
 	"code_reviewer.json":  `{"approved":true,"blocking":false,"summary":"Good."}`,
 	"verifier.json": `{"summary":"Met.","criteria_results":[
 		{"prd_id":"ac-1","passed":true,"evidence":"sh check.sh","issue_name":"add-greet"}]}`,
-	"git.json": `{"title":"Greet people","summary":"Adds a greeting."}`,
+	"lens.json": `{"findings":[]}`,
+	"git.json":  `{"title":"Greet people","summary":"Adds a greeting."}`,
 }
+
+// companyCalls is how often the company is asked: ten lenses, and each of the
+// others once. A call costs a thousandth of a dollar.
+const companyCalls = 17
 
 var plan1 = planned(`{"name":"add-greet"}`)
 

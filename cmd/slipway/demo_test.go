@@ -102,7 +102,7 @@ func checkDone(t *testing.T, done ended) {
 	if done.Event != "done" || done.State != "succeeded_with_debt" || !done.Success || !done.Pull.Draft || done.Comments != 1 {
 		t.Fatalf("the build ended so: %+v", done)
 	}
-	if n := done.Issues; n["completed"] != 5 || n["completed_with_debt"] != 1 || n["failed"]+n["skipped"] != 0 {
+	if n := done.Issues; n["completed"] != 6 || n["completed_with_debt"] != 1 || n["failed"]+n["skipped"] != 0 {
 		t.Errorf("issues %v", n)
 	}
 	if len(done.Checks) != 1 || done.Checks[0].Name != "slipway/build" || done.Checks[0].Conclusion != "success" || done.Checks[0].HeadSHA != done.Head {
@@ -121,13 +121,19 @@ func checkDone(t *testing.T, done ended) {
 	}
 }
 
-// checkSteps looks for what the demo is there to show: one fix, deeper QA, and
-// a merge of two issues that changed the same lines.
+// checkSteps looks for what the demo is there to show: one fix, deeper QA, a
+// merge of two issues that changed the same lines, and a finding of the review
+// that is mended and looked at again.
 func checkSteps(t *testing.T, steps []string) {
 	t.Helper()
-	var fixes, merges, qa []string
+	var fixes, merges, qa, judged []string
+	lenses := map[string]int{} // by round
 	for _, key := range steps {
 		switch {
+		case strings.HasSuffix(key, "/lens"):
+			lenses[key[:len("verify-1")]]++
+		case strings.HasSuffix(key, "/review_verifier"), strings.HasSuffix(key, "/fix_generator"), strings.HasPrefix(key, "issue-07/"):
+			judged = append(judged, key)
 		case strings.HasSuffix(key, "/iter-2/coder"):
 			fixes = append(fixes, key)
 		case strings.HasSuffix(key, "/merger"):
@@ -143,6 +149,16 @@ func checkSteps(t *testing.T, steps []string) {
 	}
 	if len(merges) != 1 || merges[0] != "issue-02/merge-1/merger" && merges[0] != "issue-03/merge-1/merger" {
 		t.Errorf("merges %v", merges)
+	}
+	// Lenses that read file by file get the first diff, which is long, in two.
+	if lenses["verify-1"] != 17 || lenses["verify-2"] != 10 {
+		t.Errorf("answers of lenses: %v", lenses)
+	}
+	if want := []string{
+		"verify-1/review/verify-01/review_verifier", "verify-1/fix_generator", "issue-07/issue_writer", "issue-07/round-1/iter-1/coder",
+		"issue-07/round-1/iter-1/commands", "issue-07/round-1/iter-1/code_reviewer", "verify-2/review/verify-01/review_verifier",
+	}; !slices.Equal(judged, want) {
+		t.Errorf("what came of the review: %q", judged)
 	}
 }
 
@@ -234,8 +250,8 @@ func checkBranch(h *hub, done ended) {
 
 	first := h.lines(dir, "git", "log", "--first-parent", "--format=%H", "origin/main..HEAD")
 	merges := h.lines(dir, "git", "log", "--first-parent", "--merges", "--format=%s", "origin/main..HEAD")
-	if len(first) != 6 || len(merges) != 6 {
-		h.Errorf("%d commits on the branch itself, %d of them merges; want one merge for each of 6 issues", len(first), len(merges))
+	if len(first) != 7 || len(merges) != 7 {
+		h.Errorf("%d commits on the branch itself, %d of them merges; want one merge for each of 7 issues", len(first), len(merges))
 	}
 	slices.Sort(merges)
 	for i, subject := range merges {

@@ -145,7 +145,8 @@ func TestViewOfABuildThatWaits(t *testing.T) {
 		ID: "b-1", State: report.WaitingApproval, Issues: []report.Issue{
 			{Number: 1, Name: "first", Title: "A \x1b[31mred\x07 title"}, {Number: 2, Name: "second", Title: "B", DependsOn: []string{"first"}},
 		},
-		Gate: &report.Gate{Kind: report.PlanGate, Hash: "0123456789abcdef", Reason: "approval is plan", Estimate: &report.Estimate{Calls: 9, Micros: 1_500_000, Took: 90 * time.Second}},
+		Gate:     &report.Gate{Kind: report.PlanGate, Hash: "0123456789abcdef", Reason: "approval is plan"},
+		Estimate: &report.Estimate{Calls: 9, Micros: 1_500_000, Took: 90 * time.Second},
 	}
 	question := report.Build{
 		ID: "b-1", State: report.WaitingAnswer,

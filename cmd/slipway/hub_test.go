@@ -26,19 +26,25 @@ type hub struct {
 func newHub(t *testing.T, url string) *hub {
 	t.Helper()
 	h := &hub{T: t, sim: githubsim.Remote{URL: url}, cloneURL: url + "/" + demoOwner + "/" + demoRepo + ".git"}
+	h.tokens, h.Client = client(t, h.sim, demoOwner, demoRepo)
+	return h
+}
+
+// client speaks to the stand-in as the App, which exists and stays as it is.
+func client(t *testing.T, sim githubsim.Remote, owner, repo string) (*ghinstallation.Transport, *github.Client) {
+	t.Helper()
 	var app githubsim.App
 	var installed githubsim.Installed
-	h.must(h.sim.Do(t.Context(), "app", githubsim.AppSpec{Slug: "slipway"}, &app)) // it exists and stays as it is
-	h.must(h.sim.Do(t.Context(), "install", githubsim.InstallSpec{App: "slipway", Account: demoOwner, Repos: []string{demoRepo}}, &installed))
+	must(t, sim.Do(t.Context(), "app", githubsim.AppSpec{Slug: "slipway"}, &app))
+	must(t, sim.Do(t.Context(), "install", githubsim.InstallSpec{App: "slipway", Account: owner, Repos: []string{repo}}, &installed))
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
-	var err error
-	h.tokens, err = ghinstallation.New(base, app.ID, installed.ID, []byte(app.PrivateKey))
-	h.must(err)
-	h.tokens.BaseURL = url + "/api/v3"
-	h.Client, err = github.NewClient(&http.Client{Transport: h.tokens}).WithEnterpriseURLs(url, url)
-	h.must(err)
-	return h
+	tokens, err := ghinstallation.New(base, app.ID, installed.ID, []byte(app.PrivateKey))
+	must(t, err)
+	tokens.BaseURL = sim.URL + "/api/v3"
+	c, err := github.NewClient(&http.Client{Transport: tokens}).WithEnterpriseURLs(sim.URL, sim.URL)
+	must(t, err)
+	return tokens, c
 }
 
 func (h *hub) must(err error) {

@@ -45,7 +45,8 @@ type server struct {
 	wrote []githubsim.Exchange // what Slipway changed on GitHub
 }
 
-func newServer(t *testing.T, agents cast) *server {
+// newServer starts one. What tunes its engine does so before it is used.
+func newServer(t *testing.T, agents cast, tune ...func(*pipeline.Engine)) *server {
 	t.Helper()
 	s := &server{T: t, sim: schema.Start(t, githubsim.Options{})}
 	s.sim.Observe(func(x githubsim.Exchange) {
@@ -83,6 +84,9 @@ func newServer(t *testing.T, agents cast) *server {
 		Runtime: "command", Command: []string{"sh", filepath.Join(dir, "agent.sh")}, Readable: []string{dir}, Environ: os.Environ(),
 	}, quiet)
 	must(t, err)
+	for _, with := range tune {
+		with(engine)
+	}
 	s.store, err = queue.OpenSQLite(t.Context(), filepath.Join(conf.StateDir, "store"))
 	must(t, err)
 	slipway, err := app.New(conf, s.store, engine, quiet)

@@ -138,8 +138,8 @@ func TestResumeAfterAKill(t *testing.T) {
 	end := term.slipway("resume", run.build, "--json")
 	d, events := term.stream(end)
 	term.ended(end, d, 0, "succeeded")
-	if d.AgentCalls != 7 {
-		t.Errorf("%d agent calls, want 7: %+v", d.AgentCalls, events)
+	if d.AgentCalls != companyCalls {
+		t.Errorf("%d agent calls, want %d: %+v", d.AgentCalls, companyCalls, events)
 	}
 	if again := term.slipway("resume", run.build); again.code != 2 || !strings.Contains(again.err, "has ended") {
 		t.Errorf("resume of an ended build: %d %s", again.code, again.err)

@@ -16,7 +16,8 @@ func TestUsageErrors(t *testing.T) {
 	t.Parallel()
 	repo := newRepo(t, checked(green))
 	write(t, repo, map[string]string{"inside/file": ""})
-	empty := t.TempDir()
+	empty, plans := t.TempDir(), t.TempDir()
+	write(t, plans, map[string]string{"slip.json": `{"name":"p","issues":[{"name":"a","codr_ms":1}]}`})
 	build := []string{"build", "--goal", "Greet people", "--repo"}
 	for name, row := range map[string]struct {
 		args []string
@@ -62,6 +63,12 @@ func TestUsageErrors(t *testing.T) {
 		"steer of an unknown build":   {[]string{"steer", "b-00000000", "x"}, []string{"no build b-00000000"}},
 		"prune of the future":         {[]string{"prune", "--days", "-1"}, []string{"--days -1", "at least 0"}},
 		"prune of a build":            {[]string{"prune", "b-00000000"}, []string{"b-00000000"}},
+		"a simulation of nothing":     {[]string{"simulate"}, []string{"one plan file, or --random N"}},
+		"two plans":                   {[]string{"simulate", "p.json", "--random", "4"}, []string{"--random", "not both"}},
+		"a plan that is missing":      {[]string{"simulate", filepath.Join(empty, "no.json")}, []string{"no.json", "no such file"}},
+		"a slip in a plan":            {[]string{"simulate", filepath.Join(plans, "slip.json")}, []string{"slip.json", "issues[0]", "codr_ms"}},
+		"no lanes":                    {[]string{"simulate", "--random", "4", "--max-parallel-issues", "0"}, []string{"--max-parallel-issues", "1 to 64"}},
+		"an unknown barrier":          {[]string{"simulate", "--random", "4", "--barrier", "wave"}, []string{"--barrier", "none or level"}},
 		"a configuration that is missing": {
 			append(build, repo, "--config", filepath.Join(empty, "no.yml")), []string{"no.yml"},
 		},
@@ -222,7 +229,7 @@ func TestVerbsOnAFinishedBuild(t *testing.T) {
 		Build, State, Title string
 		Cost                float64 `json:"cost_usd"`
 	}](t, term.slipway("list", "--json"))
-	if len(listed) != 1 || listed[0].State != "succeeded" || listed[0].Title != "Greet people" || listed[0].Cost != 0.007 {
+	if len(listed) != 1 || listed[0].State != "succeeded" || listed[0].Title != "Greet people" || listed[0].Cost != 0.017 {
 		t.Fatalf("list --json: %+v", listed)
 	}
 	id := listed[0].Build
@@ -231,7 +238,7 @@ func TestVerbsOnAFinishedBuild(t *testing.T) {
 		code int
 		want []string
 	}{
-		"list":                  {[]string{"list"}, 0, []string{id, "succeeded", "Greet people", "$0.01"}},
+		"list":                  {[]string{"list"}, 0, []string{id, "succeeded", "Greet people", "$0.02"}},
 		"status":                {[]string{"status", id}, 0, []string{"Succeeded", "slipway/" + id}},
 		"logs":                  {[]string{"logs", id}, 0, []string{"execute   done", "add-greet", "completed"}},
 		"logs that follow":      {[]string{"logs", id, "--follow"}, 0, []string{"publish   done"}},
@@ -262,7 +269,7 @@ func TestVerbsOnAFinishedBuild(t *testing.T) {
 	}
 	t.Run("status --json", func(t *testing.T) {
 		all := lines[report.Build](t, term.slipway("status", id, "--json"))
-		if len(all) != 1 || all[0].State != report.Succeeded || !all[0].Success || all[0].CostMicros != 7000 || len(all[0].Issues) != 1 {
+		if len(all) != 1 || all[0].State != report.Succeeded || !all[0].Success || all[0].CostMicros != 1000*companyCalls || len(all[0].Issues) != 1 {
 			t.Errorf("status --json: %+v", all)
 		}
 	})

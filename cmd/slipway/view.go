@@ -115,7 +115,7 @@ func (v *view) ask(b report.Build) {
 		for _, q := range b.Gate.Questions {
 			fmt.Fprintf(v.out, "  asked   %s\n", printable(q))
 		}
-		if e := b.Gate.Estimate; e != nil {
+		if e := b.Estimate; e != nil {
 			fmt.Fprintf(v.out, "  needs   about %d agent calls, $%s, %s\n", e.Calls, dollars(e.Micros), e.Took.Round(time.Second))
 		}
 	}

@@ -45,6 +45,7 @@ const roles = {
     summary: "The one criterion is met.",
     criteria_results: [{ prd_id: "ac-1", passed: true, evidence: "greet.test.mjs: greets by name", issue_name: "add-greet" }],
   }),
+  lens: () => ({ findings: [] }),
   git: () => ({ title: "Greet people by name", summary: "Adds greet(name) with a test." }),
 };
 

@@ -1,6 +1,9 @@
 package evidence
 
 import (
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/fstest"
@@ -47,6 +50,20 @@ func TestDetect(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestNothingIsWhatRunFindsWithoutTheFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "README.md"), []byte("# Hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := (&Runner{}).Run(t.Context(), Checkout{Dir: dir}, Commands{}, SetupState{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nothing := Nothing(); !reflect.DeepEqual(seen, nothing) || !nothing.None || !slices.Contains(nothing.LookedAt, "go.mod") {
+		t.Errorf("a checkout shows %+v, want %+v", seen, nothing)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -137,6 +138,20 @@ func (r *Runner) Run(ctx context.Context, at Checkout, c Commands, prev SetupSta
 		result.Commands = append(result.Commands, done)
 	}
 	return result, nil
+}
+
+// Nothing is the result for a tree that has none of the files that commands are
+// known by, and names them in LookedAt. Run finds the same in a checkout of it.
+func Nothing() Result {
+	_, lookedAt := Detect(empty{})
+	return Result{None: true, LookedAt: lookedAt}
+}
+
+// empty is a tree without files.
+type empty struct{}
+
+func (empty) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
 // twice runs a command, and once more if it fails. One that met a limit has had

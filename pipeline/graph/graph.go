@@ -12,16 +12,17 @@ import (
 )
 
 // An Issue is one node: a piece of work small enough for one coding loop. The
-// planner writes every field but Number.
+// planner writes every field but Number. A list that is empty is something else
+// than none: an Edit takes it as set.
 type Issue struct {
 	Name               string      `json:"name"` // lower case words joined by dashes; unique in the build
 	Title              string      `json:"title"`
 	Description        string      `json:"description"`
 	AcceptanceCriteria []Criterion `json:"acceptance_criteria"`
-	DependsOn          []string    `json:"depends_on,omitempty"`
-	Provides           []string    `json:"provides,omitempty"`
-	FilesToCreate      []string    `json:"files_to_create,omitempty"`
-	FilesToModify      []string    `json:"files_to_modify,omitempty"`
+	DependsOn          []string    `json:"depends_on,omitzero"`
+	Provides           []string    `json:"provides,omitzero"`
+	FilesToCreate      []string    `json:"files_to_create,omitzero"`
+	FilesToModify      []string    `json:"files_to_modify,omitzero"`
 	Complexity         string      `json:"estimated_complexity,omitempty"`
 	TestingStrategy    string      `json:"testing_strategy,omitempty"`
 	TargetRepo         string      `json:"target_repo,omitempty"`       // empty: the build's own

@@ -16,7 +16,8 @@ import (
 type Clone struct {
 	dir     string
 	mirror  *Mirror
-	listing chan struct{} // full while the list of worktrees changes
+	listing chan struct{}   // full while the list of worktrees or the objects change
+	whole   map[string]bool // commits that are here with all they need; its owner is who fills listing
 }
 
 // Clone makes a clone in dir, which must not exist. The branches fetched so far
@@ -32,7 +33,7 @@ func (m *Mirror) Clone(ctx context.Context, dir string) (*Clone, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil { // two claims never share one
 		return nil, fmt.Errorf("clone: %w", err)
 	}
-	c := &Clone{dir: dir, mirror: m, listing: make(chan struct{}, 1)}
+	c := &Clone{dir: dir, mirror: m, listing: make(chan struct{}, 1), whole: map[string]bool{}}
 	if err := c.fill(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("clone: %w", err), c.Close(context.WithoutCancel(ctx)))
 	}
@@ -43,13 +44,17 @@ func (m *Mirror) Clone(ctx context.Context, dir string) (*Clone, error) {
 // --no-hardlinks does, because git's gives up when a file of the mirror goes
 // while it copies, and other builds collect all the time.
 func (c *Clone) fill(ctx context.Context) error {
-	if _, err := run(ctx, call{args: []string{"init", "--quiet", "--bare", "--template=", "--", c.GitDir()}}); err != nil {
+	// Worktrees are registered by hand, in the files of this format.
+	_, err := run(ctx, call{
+		env: []string{"GIT_DEFAULT_REF_FORMAT=files"}, args: []string{"init", "--quiet", "--bare", "--template=", "--", c.GitDir()},
+	})
+	if err != nil {
 		return err
 	}
 	if err := copyObjects(ctx, filepath.Join(c.mirror.dir, "objects"), filepath.Join(c.GitDir(), "objects")); err != nil {
 		return err
 	}
-	err := copyFile(filepath.Join(c.mirror.dir, "shallow"), filepath.Join(c.GitDir(), "shallow"), 0o600)
+	err = copyFile(filepath.Join(c.mirror.dir, "shallow"), filepath.Join(c.GitDir(), "shallow"), 0o600)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -105,7 +110,7 @@ func adminDir(tree string) string {
 }
 
 // Worktree checks commit out in a new directory on the local branch
-// issue/<name>. A commit that the clone lacks is fetched from the mirror.
+// issue/<name>. A commit that the clone lacks is brought from the mirror.
 func (c *Clone) Worktree(ctx context.Context, name, commit string) (dir string, err error) {
 	defer func() {
 		if err != nil {
@@ -116,39 +121,71 @@ func (c *Clone) Worktree(ctx context.Context, name, commit string) (dir string, 
 		return "", err
 	}
 	dir = c.Dir(name)
-	if err := c.add(ctx, name, dir, commit); err != nil {
-		return "", err
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return "", errors.Join(errors.New("it exists already"), err)
 	}
-	_, err = run(ctx, call{gitDir: adminDir(dir), tree: dir, args: []string{"read-tree", "--reset", "-u", commit}})
+	if err = c.add(ctx, name, dir, commit); err == nil {
+		err = c.populate(ctx, dir, commit)
+	}
 	if err != nil {
 		return "", errors.Join(err, c.Remove(context.WithoutCancel(ctx), name))
 	}
 	return dir, nil
 }
 
-// add makes the worktree without its files; git cannot do that twice at a time.
+// add makes the worktree without its files.
 func (c *Clone) add(ctx context.Context, name, dir, commit string) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(errors.New("it exists already"), err)
+	if err := c.bring(ctx, commit); err != nil {
+		return err
 	}
-	if !has(ctx, c.GitDir(), commit) {
-		// The branches of the clone tell the mirror what need not be sent.
-		_, err := run(ctx, call{gitDir: c.GitDir(), args: []string{
-			"fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow", "--end-of-options", c.mirror.dir, commit,
-		}})
-		if err != nil {
+	return c.register(name, dir, commit)
+}
+
+// register does what git worktree add --no-checkout -B does, by the files that
+// gitrepository-layout(5) describes. Git takes three processes for it, and
+// cannot do it twice at a time.
+func (c *Clone) register(name, dir, commit string) error {
+	admin, branch := adminDir(dir), "refs/heads/issue/"+name
+	for _, made := range []string{dir, admin, filepath.Join(c.GitDir(), "refs", "heads", "issue")} {
+		if err := os.MkdirAll(made, 0o700); err != nil {
 			return err
 		}
 	}
-	_, err = run(ctx, call{gitDir: c.GitDir(), args: []string{
-		"worktree", "add", "--quiet", "--no-checkout", "-B", "issue/" + name, "--end-of-options", dir, commit,
-	}})
-	return err
+	for _, file := range []struct{ path, text string }{
+		{filepath.Join(c.GitDir(), branch), commit},
+		{filepath.Join(admin, "HEAD"), "ref: " + branch},
+		{filepath.Join(admin, "commondir"), "../.."},
+		{filepath.Join(admin, "gitdir"), filepath.Join(dir, ".git")},
+		{filepath.Join(dir, ".git"), "gitdir: " + admin},
+	} {
+		if err := os.WriteFile(file.path, []byte(file.text+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// populate writes the files of commit and the worktree's index. The git that does
+// it knows the mirror alone. Its index is remembered for the collect that follows.
+func (c *Clone) populate(ctx context.Context, dir, commit string) error {
+	ix, err := c.mirror.newIndex()
+	if err != nil {
+		return err
+	}
+	defer ix.discard()
+	_, err = run(ctx, call{gitDir: c.mirror.dir, tree: dir, index: ix.path, args: []string{"read-tree", "--reset", "-u", commit}})
+	if err != nil {
+		return err
+	}
+	if err := copyFile(ix.path, filepath.Join(adminDir(dir), "index"), 0o600); err != nil {
+		return err
+	}
+	return c.mirror.keepIndex(dir, commit, ix)
 }
 
 // lock keeps the list of worktrees still: git fails when one comes or goes
@@ -169,6 +206,7 @@ func (c *Clone) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	dir := c.Dir(name)
+	c.mirror.dropIndex(dir)
 	if err := RemoveAll(ctx, dir); err != nil {
 		return fmt.Errorf("remove worktree %s: %w", name, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,7 +25,8 @@ type call struct {
 	index  string   // index file, "" for the git directory's own
 	env    []string // beside the common environment
 	stdin  io.Reader
-	max    int // bytes of output kept, 0 means maxOutput
+	max    int         // bytes of output kept, 0 means maxOutput
+	config [][2]string // over the common settings
 	args   []string
 }
 
@@ -64,7 +66,8 @@ var settings = [][2]string{
 }
 
 // environment is all that git inherits. The identity is the one of every commit's committer.
-func environment() []string {
+func environment(over [][2]string) []string {
+	settings := slices.Concat(settings, over) // the last of a key counts
 	env := []string{
 		"PATH=" + os.Getenv("PATH"),
 		"HOME=/nonexistent",
@@ -164,7 +167,7 @@ func runOnce(ctx context.Context, c call) ([]byte, error) {
 	if c.gitDir != "" {
 		args = append(args, "--git-dir="+c.gitDir)
 	}
-	env := append(environment(), c.env...)
+	env := append(environment(c.config), c.env...)
 	if c.tree != "" {
 		args = append(args, "--work-tree="+c.tree)
 	}

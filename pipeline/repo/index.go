@@ -56,14 +56,45 @@ func (ix scratchIndex) recall(memory string) error {
 	} else if err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
-	return os.Chtimes(ix.path, time.Unix(1, 0), time.Unix(1, 0))
+	return os.Chtimes(ix.path, beginning, beginning)
 }
+
+// beginning is older than any file.
+var beginning = time.Unix(1, 0)
 
 func (ix scratchIndex) remember(memory string) error {
 	if err := os.Rename(ix.path, memory); err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
 	return nil
+}
+
+// keepIndex remembers the index of a worktree at a commit, for the first collect.
+// It is the one that wrote the files: an index that read what an agent left could
+// hold times that are older than beginning.
+func (m *Mirror) keepIndex(dir, commit string, ix scratchIndex) error {
+	if err := ix.remember(m.memory(dir)); err != nil {
+		return err
+	}
+	m.indexed.Store(dir, commit)
+	return nil
+}
+
+// takeIndex fills the index with the remembered one, if it is of that commit.
+// What it says of the files counts for nothing, as in recall.
+func (m *Mirror) takeIndex(dir, commit string, ix scratchIndex) (found bool) {
+	of, known := m.indexed.LoadAndDelete(dir)
+	if !known || of != commit {
+		return false
+	}
+	return os.Rename(m.memory(dir), ix.path) == nil && os.Chtimes(ix.path, beginning, beginning) == nil
+}
+
+// dropIndex forgets the index of a worktree that goes.
+func (m *Mirror) dropIndex(dir string) {
+	if _, known := m.indexed.LoadAndDelete(dir); known {
+		_ = os.Remove(m.memory(dir)) // else a sweep does it
+	}
 }
 
 func copyFile(from, to string, mode fs.FileMode) error {

@@ -35,16 +35,7 @@ func (m *Mirror) Inspect(ctx context.Context, base, head string, lim Limits) err
 	if lim.Bytes <= 0 {
 		lim.Bytes = defaultBytes
 	}
-	// Against the first parent a merge shows all that it brings.
-	out, err := m.git(ctx, "log", "-z", "--raw", "--format=", "--no-abbrev", "--no-renames", "--root", "--no-show-signature",
-		"--no-ext-diff", "--no-textconv", "--diff-merges=first-parent", "--end-of-options", head, "^"+base)
-	if errors.Is(err, errLong) {
-		return &Violation{Rule: "the change is too large to be inspected"}
-	}
-	if err != nil {
-		return fmt.Errorf("inspect %s..%s: %w", short(base), short(head), err)
-	}
-	entries, err := parseRaw(out)
+	entries, err := m.additions(ctx, base, head)
 	if err != nil {
 		return err
 	}
@@ -68,6 +59,23 @@ func (m *Mirror) Inspect(ctx context.Context, base, head string, lim Limits) err
 		return &Violation{Rule: fmt.Sprintf("the change adds %d bytes of files; %d are allowed", total, lim.Bytes)}
 	}
 	return m.inspectLinks(ctx, entries, size)
+}
+
+// additions lists what each commit that a push of head adds to base changes.
+func (m *Mirror) additions(ctx context.Context, base, head string) ([]entry, error) {
+	if _, parents, err := commitParts(m.dir, head); err == nil && len(parents) == 1 && parents[0] == base {
+		return m.differences(ctx, base, head) // one commit, which is what collecting makes
+	}
+	// Against the first parent a merge shows all that it brings.
+	out, err := m.git(ctx, "log", "-z", "--raw", "--format=", "--no-abbrev", "--no-renames", "--root", "--no-show-signature",
+		"--no-ext-diff", "--no-textconv", "--diff-merges=first-parent", "--end-of-options", head, "^"+base)
+	if errors.Is(err, errLong) {
+		return nil, &Violation{Rule: "the change is too large to be inspected"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("inspect %s..%s: %w", short(base), short(head), err)
+	}
+	return parseRaw(out)
 }
 
 func inspectNames(entries []entry, max int) error {

@@ -21,6 +21,10 @@ func (m *Mirror) Merge(ctx context.Context, ours, theirs string) (Merge, error) 
 	if err := checkRev(ours, theirs); err != nil {
 		return Merge{}, err
 	}
+	if m.follows(theirs, ours) {
+		tree, err := m.Tree(ctx, theirs)
+		return Merge{Tree: tree}, err
+	}
 	out, err := m.git(ctx, "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
 	if c := code(err); c != 0 && c != 1 { // 1: conflicts
 		return Merge{}, fmt.Errorf("merge %s into %s: %w", short(theirs), short(ours), err)
@@ -34,6 +38,22 @@ func (m *Mirror) Merge(ctx context.Context, ours, theirs string) (Merge, error) 
 		return Merge{}, fmt.Errorf("merge %s into %s: git's verdict and its list of conflicts disagree", short(theirs), short(ours))
 	}
 	return merge, nil
+}
+
+// follows tells whether commit was made on top of base, as far as a few loose
+// commits show it: then a merge of it into base brings its tree.
+func (m *Mirror) follows(commit, base string) bool {
+	for range 16 {
+		if commit == base {
+			return true
+		}
+		_, parents, err := commitParts(m.dir, commit)
+		if err != nil || len(parents) != 1 {
+			return false
+		}
+		commit = parents[0]
+	}
+	return false
 }
 
 // Markers returns those of paths that hold conflict markers in commit. It is to

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,6 +59,9 @@ func (m *Mirror) Tree(ctx context.Context, commit string) (string, error) {
 	if err := checkRev(commit); err != nil {
 		return "", err
 	}
+	if tree, _, err := commitParts(m.dir, commit); err == nil {
+		return tree, nil
+	}
 	tree, err := line(ctx, call{gitDir: m.dir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", commit + "^{tree}"}})
 	if err != nil {
 		return "", fmt.Errorf("tree of %s: the mirror has no such commit: %w", commit, err)
@@ -82,13 +86,9 @@ func (m *Mirror) Changed(ctx context.Context, base, head string) ([]Change, erro
 	if err := checkRev(base, head); err != nil {
 		return nil, err
 	}
-	out, err := m.git(ctx, "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", base, head)
+	entries, err := m.differences(ctx, base, head)
 	if err != nil {
 		return nil, fmt.Errorf("changes %s..%s: %w", short(base), short(head), err)
-	}
-	entries, err := parseRaw(out)
-	if err != nil {
-		return nil, err
 	}
 	var objects []string
 	for _, e := range entries {
@@ -116,6 +116,49 @@ func (m *Mirror) Changed(ctx context.Context, base, head string) ([]Change, erro
 	return changes, nil
 }
 
+// differences lists the files that differ between two commits, by path.
+func (m *Mirror) differences(ctx context.Context, base, head string) ([]entry, error) {
+	old, _, oldErr := commitParts(m.dir, base)
+	new, _, newErr := commitParts(m.dir, head)
+	if oldErr == nil && newErr == nil {
+		if entries, err := looseChanges(m.dir, old, new, ""); err == nil {
+			slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.path, b.path) })
+			return entries, nil
+		}
+	}
+	out, err := m.git(ctx, "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", base, head)
+	if err != nil {
+		return nil, err
+	}
+	return parseRaw(out)
+}
+
+// Top returns the names at the top of commit, of files and directories.
+func (m *Mirror) Top(ctx context.Context, commit string) ([]string, error) {
+	if err := checkRev(commit); err != nil {
+		return nil, err
+	}
+	var names []string
+	if tree, _, err := commitParts(m.dir, commit); err == nil {
+		if entries, err := readTree(m.dir, tree); err == nil {
+			for _, e := range entries {
+				names = append(names, e.name)
+			}
+			return names, nil
+		}
+	}
+	out, err := m.git(ctx, "ls-tree", "-z", "--name-only", commit)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", short(commit), err)
+	}
+	for name := range strings.SplitSeq(string(out), "\x00") {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
 // parseRaw reads the output of --raw -z: ":modes hashes status" NUL path NUL.
 func parseRaw(out []byte) ([]entry, error) {
 	var entries []entry
@@ -137,10 +180,16 @@ func (m *Mirror) sizes(ctx context.Context, objects []string) (map[string]int64,
 	size := map[string]int64{}
 	var ask []string
 	for _, hash := range objects {
-		if _, known := size[hash]; !known && hash != "" {
-			size[hash] = 0
-			ask = append(ask, hash)
+		if _, known := size[hash]; known || hash == "" {
+			continue
 		}
+		size[hash] = 0
+		if l, err := openLoose(m.dir, hash); err == nil {
+			l.close()
+			size[hash] = l.size
+			continue
+		}
+		ask = append(ask, hash)
 	}
 	if len(ask) == 0 {
 		return size, nil

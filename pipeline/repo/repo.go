@@ -26,6 +26,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -45,7 +46,10 @@ const Any = "*"
 // A Mirror is a bare repository that belongs to Slipway alone. It must not be
 // visible to agents. Its refs are below refs/slipway/: base/ holds branches of
 // the remote, the rest belongs to the builds.
-type Mirror struct{ dir string }
+type Mirror struct {
+	dir     string
+	indexed sync.Map // by directory of a worktree: the commit whose index is remembered
+}
 
 // A Ref is a name and the commit that it points to.
 type Ref struct{ Name, Commit string }
@@ -97,7 +101,9 @@ func (m *Mirror) create(ctx context.Context) error {
 			return err
 		}
 		defer func() { _ = os.RemoveAll(tmp) }() // gone already when all went well
-		if _, err := run(ctx, call{args: []string{"init", "--quiet", "--bare", "--template=", "--", tmp}}); err != nil {
+		if _, err := run(ctx, call{
+			env: []string{"GIT_DEFAULT_REF_FORMAT=files"}, args: []string{"init", "--quiet", "--bare", "--template=", "--", tmp},
+		}); err != nil {
 			return err
 		}
 		if err := os.Rename(tmp, m.dir); err != nil {
@@ -136,6 +142,9 @@ func (m *Mirror) Has(ctx context.Context, commit string) bool {
 func has(ctx context.Context, gitDir, commit string) bool {
 	if checkRev(commit) != nil {
 		return false
+	}
+	if _, err := readLoose(gitDir, commit, commitKind); err == nil {
+		return true // whole, by its size and checksum
 	}
 	_, err := run(ctx, call{gitDir: gitDir, args: []string{"cat-file", "-e", commit + "^{commit}"}})
 	return err == nil
@@ -200,6 +209,9 @@ func (m *Mirror) SetRef(ctx context.Context, name, new, old string) error {
 			return err
 		}
 		args = append(args, old)
+	}
+	if new != "" && isKind(ctx, m.dir, new, commitKind) && m.moveLoose(name, new, old) == nil {
+		return nil
 	}
 	if new == "" && old == "" {
 		args = args[:0] // git takes no zero hash here; the look below decides

@@ -47,6 +47,9 @@ func commentPage(b Build, listed []Issue, drawing, counts string) page {
 	if !b.State.Final() {
 		p = append(p, section{text: bar(progress(b))})
 	}
+	if b.State == Running {
+		p = append(p, section{text: estimate(b)})
+	}
 	p = append(p,
 		section{text: places(b)},
 		stageTable(b.Stages),

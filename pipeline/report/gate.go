@@ -162,10 +162,10 @@ func QuestionPage(b Build) string {
 
 // estimate is the line of numbers of a plan that was not built yet.
 func estimate(b Build) string {
-	if b.Gate == nil || b.Gate.Estimate == nil {
+	if b.Estimate == nil {
 		return ""
 	}
-	e := *b.Gate.Estimate
+	e := *b.Estimate
 	parts := []string{count(e.Calls, "agent call"), dollars(e.Micros)}
 	if e.Took > 0 {
 		parts = append(parts, lasted(e.Took))

@@ -135,9 +135,9 @@ func waitingApproval() Build {
 	b.Issues[1].Files, b.Issues[1].Criteria = []string{"server/routes.go"}, []string{"the 11th request in a second gets 429 | Retry-After"}
 	b.Gate = &Gate{
 		Kind: PlanGate, Hash: planHash, Reason: "build.approval is plan",
-		Estimate: &Estimate{Calls: 23, Micros: 3_150_000, Took: 26 * time.Minute},
-		Since:    time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC), Expires: time.Date(2026, 3, 4, 12, 0, 0, 0, time.FixedZone("CET", 7200)),
+		Since: time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC), Expires: time.Date(2026, 3, 4, 12, 0, 0, 0, time.FixedZone("CET", 7200)),
 	}
+	b.Estimate = &Estimate{Calls: 23, Micros: 3_150_000, Took: 26 * time.Minute}
 	b.PRD, b.Architecture = "# Limits\n\n- 10 requests a second", "A `Bucket` per client."
 	return b
 }
@@ -146,7 +146,7 @@ func waitingApproval() Build {
 func waitingAnswer() Build {
 	b := waitingApproval()
 	b.State, b.Issues, b.PRD, b.Architecture = WaitingAnswer, nil, "", ""
-	b.Gate.Kind, b.Gate.Hash, b.Gate.Estimate = QuestionGate, "", nil
+	b.Gate.Kind, b.Gate.Hash, b.Estimate = QuestionGate, "", nil
 	b.Gate.Reason = "the work depends on what only a person can say"
 	b.Gate.Questions = []string{"Is a client an address or an account?", "What is the limit of <b>paying</b> clients?"}
 	return b

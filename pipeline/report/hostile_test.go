@@ -66,7 +66,7 @@ func soaked(s string) Build {
 	b.Checks = []Check{{Name: s, Conclusion: s, HeadSHA: s, URL: s}}
 	b.Pull = &Pull{Number: 7, URL: s}
 	b.Issues = append(b.Issues, Issue{Number: 3, Name: s + "3", Title: s, ParentName: s, Outcome: FailedNeedsSplit, Files: []string{s, s}, Criteria: []string{s, s}})
-	b.Gate = &Gate{Kind: GateKind(s), Hash: s, Reason: s, Questions: []string{s, s}, Estimate: &Estimate{Calls: 1}, Since: time.Unix(1, 0), Expires: time.Unix(2, 0)}
+	b.Gate = &Gate{Kind: GateKind(s), Hash: s, Reason: s, Questions: []string{s, s}, Since: time.Unix(1, 0), Expires: time.Unix(2, 0)}
 	return b
 }
 
@@ -256,7 +256,7 @@ func TestLimits(t *testing.T) {
 // A plan of any length keeps what a person needs to answer it.
 func TestPlanPageOfManyIssues(t *testing.T) {
 	b := big(500, Pending)
-	b.State, b.Debt, b.Gate = WaitingApproval, nil, waitingApproval().Gate
+	b.State, b.Debt, b.Gate, b.Estimate = WaitingApproval, nil, waitingApproval().Gate, waitingApproval().Estimate
 	out := PlanPage(b)
 	check(t, "plan", out)
 	rows := len(regexp.MustCompile(`(?m)^\| \d+ \|`).FindAllString(out, -1))

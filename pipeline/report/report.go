@@ -70,7 +70,8 @@ type Build struct {
 	Cause     string `json:"cause,omitempty"` // why it ended badly, one line
 	Next      string `json:"next,omitempty"`  // the command to type now
 
-	Gate         *Gate         `json:"gate,omitempty"` // what a waiting build waits for
+	Gate         *Gate         `json:"gate,omitempty"`     // what a waiting build waits for
+	Estimate     *Estimate     `json:"estimate,omitempty"` // of the plan, once there is one
 	Stages       []Stage       `json:"stages"`
 	Issues       []Issue       `json:"issues"`
 	Debt         []debt.Item   `json:"debt"`
@@ -99,7 +100,6 @@ type Gate struct {
 	Hash      string    `json:"hash,omitempty"`      // of the plan, 64 hex digits; an approval names at least 7 of them
 	Reason    string    `json:"reason,omitempty"`    // why there is a gate, one sentence
 	Questions []string  `json:"questions,omitempty"` // of an agent
-	Estimate  *Estimate `json:"estimate,omitempty"`  // of the plan
 	Since     time.Time `json:"since"`
 	Expires   time.Time `json:"expires"`
 }

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -147,7 +150,53 @@ func (m *marked) signal(sig unix.Signal) {
 
 func (m *marked) end() (time.Duration, error) {
 	defer releaseMark(m.mark)
+	if m.alone() {
+		return 0, nil
+	}
 	return killAll(m.members)
+}
+
+// alone reports that the first process, which has ended, left nobody behind; false
+// also stands for "cannot tell". It spares most runs the reading of all processes.
+//
+// Whoever a run left has an ancestor that became our child when its own parent
+// ended. The kernel gives orphans to the first thread of their reaper, so that
+// ancestor is among that thread's children. Children that are the first process of
+// a run came there by a fork: an orphan is none.
+func (m *marked) alone() bool {
+	if err := unix.Kill(-m.root.pid, 0); !errors.Is(err, unix.ESRCH) {
+		return false // its group has members
+	}
+	self := os.Getpid()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", self, self))
+	if err != nil {
+		return false // a kernel without the list
+	}
+	var children []int
+	for field := range strings.FieldsSeq(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return false
+		}
+		children = append(children, pid)
+	}
+	if !areRoots(children) {
+		return false
+	}
+	// The kernel may leave one out when another is waited for during the reading.
+	return !slices.ContainsFunc(children, func(pid int) bool { return unix.Kill(pid, 0) != nil })
+}
+
+// areRoots reports whether each of the processes is the first one of a live run.
+func areRoots(pids []int) bool {
+	marks.Lock()
+	defer marks.Unlock()
+	for _, pid := range pids {
+		if !slices.Contains(slices.Collect(maps.Values(marks.live)), pid) {
+			return false
+		}
+	}
+	return true
 }
 
 // members are the processes of the run that exist now.
@@ -162,11 +211,31 @@ func (m *marked) members() ([]proc, error) {
 		if p.start < m.root.start || p.pid == os.Getpid() {
 			continue
 		}
-		if below[p.pid] || p.group == m.root.pid || p.session == m.root.pid || m.strays(p) {
+		if below[p.pid] || p.group == m.root.pid || p.session == m.root.pid || strayed(p) || m.strays(p) {
 			mine = append(mine, p)
 		}
 	}
 	return mine, nil
+}
+
+// strayed reports whether p is a dead orphan of ours, of this run or another. It
+// shows no mark, and who it left behind may have started behind the reader's back:
+// it is waited for by whoever sees it first, and then there is another round.
+func strayed(p proc) bool {
+	if p.state != 'Z' || p.parent != os.Getpid() || ofALiveRun(p.pid, 0) {
+		return false
+	}
+	return p.session != ownSession()
+}
+
+// ownSession is the session of this process, in which are the children that no
+// run started.
+func ownSession() int {
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return 0 // the kernel's: no child has it, and the call does not fail for oneself
+	}
+	return session
 }
 
 // strays reports whether p left its ancestors but is of this run. A landlocked
@@ -174,6 +243,17 @@ func (m *marked) members() ([]proc, error) {
 // gain privileges, and bears the mark of no run: no honest process is like that.
 func (m *marked) strays(p proc) bool {
 	mark := markOf(p.pid)
+	for range 3 {
+		if mark != 0 || p.parent != os.Getpid() || p.session == ownSession() {
+			break
+		}
+		if now, err := readProc(p.pid); err == nil && strayed(now) {
+			return true // it has died meanwhile
+		}
+		// In the middle of an exec there is no environment to read.
+		time.Sleep(time.Millisecond)
+		mark = markOf(p.pid)
+	}
 	if mark == m.mark {
 		return true
 	}

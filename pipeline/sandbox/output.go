@@ -64,10 +64,14 @@ func (s *streams) output(w io.Writer, seen *atomic.Int64) (*os.File, error) {
 	return end, nil
 }
 
+// buffers are those of pumps, for further use: a build starts thousands of programs.
+var buffers = sync.Pool{New: func() any { buf := make([]byte, 32<<10); return &buf }}
+
 // pump copies until every writer has gone. Beyond the limit it goes on reading
 // and discards, so that the process is ended by a signal and not stuck in a write.
 func (s *streams) pump(w io.Writer, r *os.File, seen *atomic.Int64) {
-	buf := make([]byte, 32<<10)
+	buf := *buffers.Get().(*[]byte)
+	defer buffers.Put(&buf)
 	for broken := false; ; {
 		n, err := r.Read(buf)
 		seen.Add(int64(n))

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -85,6 +86,34 @@ func TestLeftOversAreGone(t *testing.T) {
 			})
 		}
 	})
+}
+
+// The children of other runs, which are at work beside it, hide no left-over.
+func TestLeftOversAreGoneBesideOtherRuns(t *testing.T) {
+	s := newSetting(t, sandbox.None)
+	ctx, stop := context.WithCancelCause(t.Context())
+	var others sync.WaitGroup
+	over := errors.New("the test is over")
+	for range 12 {
+		beside := newSetting(t, sandbox.None).sh("echo up; exec sleep " + nap())
+		up := make(chan struct{})
+		beside.Stdout = &lineWriter{want: "up", seen: up}
+		others.Go(func() {
+			if _, err := sandbox.Host(ctx, beside); !errors.Is(err, over) {
+				t.Errorf("another run ended: %v", err)
+			}
+		})
+		<-up
+	}
+	for range 20 {
+		nap := nap()
+		_, err := sandbox.Host(t.Context(), s.sh("(setsid setsid sleep "+nap+" < /dev/null > /dev/null 2>&1 &); "+untilSleeping(nap)))
+		if left := sleepers(t, nap); err != nil || len(left) > 0 {
+			t.Errorf("%v are left, %v", left, err)
+		}
+	}
+	stop(over)
+	others.Wait()
 }
 
 func TestAHidingDaemonIsGone(t *testing.T) {

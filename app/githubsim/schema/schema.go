@@ -80,10 +80,25 @@ func New() (*Judge, error) {
 	j.compiler.AssertFormat()
 	// GitHub's own templates ({+path} and the like) fail the library's check.
 	j.compiler.RegisterFormat(&jsonschema.Format{Name: "uri-template", Validate: func(any) error { return nil }})
+	j.compiler.RegisterFormat(&jsonschema.Format{Name: "email", Validate: email})
 	if err := j.compiler.AddResource("webhooks.json", hooks); err != nil {
 		return nil, fmt.Errorf("load the webhook schemas: %w", err)
 	}
 	return j, nil
+}
+
+// email wants something on both sides of an @. The addresses of bots have
+// brackets, which the library refuses, and GitHub sends them as they are.
+func email(v any) error {
+	text, ok := v.(string)
+	if !ok {
+		return nil
+	}
+	at := strings.LastIndexByte(text, '@')
+	if at < 1 || at == len(text)-1 || strings.ContainsAny(text, " \t\r\n<>") {
+		return fmt.Errorf("%q is no e-mail address", text)
+	}
+	return nil
 }
 
 // Exchange judges a request and its response. An operation that GitHub (as far

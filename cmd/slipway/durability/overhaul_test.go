@@ -100,7 +100,7 @@ func (s *script) codeOverhaul() {
 	lock.Guidance.NeedsDeeperQA = true
 	s.say("replan-1/replan", pipeline.ReplanDecision{
 		Action: pipeline.ModifyDAG, Rationale: "A lock does it.", Summary: "A lock instead.",
-		NewIssues: []graph.Issue{lock}, UpdatedIssues: []graph.Issue{{Name: "dig-harbour", DependsOn: []string{"build-lock"}}},
+		NewIssues: []graph.Issue{lock}, UpdatedIssues: []pipeline.IssueUpdate{{Name: "dig-harbour", DependsOn: []string{"build-lock"}}},
 	}, nil)
 	s.spec(buildLock)
 	s.code(buildLock, map[string]string{"lock.txt": "gates\n"})
