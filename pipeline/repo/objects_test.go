@@ -135,6 +135,7 @@ func TestMovingARefLeavesToGitWhatIsNotSimple(t *testing.T) {
 		"above other refs":  func() error { return m.moveLoose("refs/slipway/b", head, "") },
 		"its lock is held": func() error {
 			lock := filepath.Join(m.dir, ref+".lock")
+			must(t, os.MkdirAll(filepath.Dir(lock), 0o700)) // packing the refs removes it
 			must(t, os.WriteFile(lock, nil, 0o600))
 			defer func() { must(t, os.Remove(lock)) }()
 			return m.moveLoose(ref, head, base)
