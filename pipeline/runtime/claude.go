@@ -43,8 +43,9 @@ const (
 	// is kept of it is bounded by maxOutput.
 	claudeRaw = 8 * maxOutput
 
-	// claudeGrace lets the CLI write its result, and so its cost, after SIGINT.
-	claudeGrace = 1500 * time.Millisecond
+	// claudeGrace lets the CLI write its result, and so its cost, after SIGINT,
+	// also on a busy machine. With what follows it stays below five seconds.
+	claudeGrace = 3500 * time.Millisecond
 
 	// maxArgument is less than Linux takes as one argument (128 KiB).
 	maxArgument = 96 << 10

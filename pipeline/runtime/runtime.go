@@ -36,6 +36,8 @@ type Call struct {
 	Tools        []Tool          // what the agent may use
 	Schema       json.RawMessage // JSON Schema of the output
 	Model        string          // in the runtime's own spelling; empty is its default
+	Effort       string          // how hard the model thinks, in the runtime's own spelling; empty is its default
+	Functions    []Function      // tools of the caller, offered beside Tools
 	Dir          string          // the worktree; the agent's "."
 	ReadOnly     bool            // Dir is not to be changed
 	ReadOnlyDirs []string        // more directories that it may read
@@ -47,6 +49,18 @@ type Call struct {
 	Session      string          // continue this session (a repair turn)
 	Repair       *Repair         // what was wrong with the previous answer
 	Digest       string          // of the input, where the caller has one; recordings keep it
+}
+
+// A Function is a tool that the caller brings. The agent sees it beside its own
+// tools and may use it several times in one turn; those uses run side by side.
+type Function struct {
+	Name        string
+	Description string
+	Input       json.RawMessage // JSON Schema of what the agent hands over
+	// Call answers one use. It may take long: while it runs, the agent counts
+	// as alive. The text of an error is for the agent, which goes on. It is
+	// called from many goroutines, and ctx ends with the call of the agent.
+	Call func(ctx context.Context, input json.RawMessage) (json.RawMessage, error)
 }
 
 // Repair quotes an answer that did not fit the schema.

@@ -40,7 +40,7 @@ type Command struct {
 	Offline   bool          // no network
 	Timeout   time.Duration // wall clock; 0 means none
 	MaxOutput int64         // bytes of stdout and stderr together; 0 means 64 MiB
-	Grace     time.Duration // between SIGINT, SIGTERM and SIGKILL; 0 means 1 s
+	Grace     time.Duration // from SIGINT to SIGTERM; 0 means 1 s. SIGKILL follows a second later
 }
 
 // An Exit is how a process ended.

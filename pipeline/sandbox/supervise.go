@@ -88,12 +88,15 @@ func supervise(ctx context.Context, c Command, cmd *exec.Cmd, launch func(*exec.
 // escalate ends the first process, politely first: an agent that gets SIGINT
 // still writes its result.
 func escalate(family kin, cmd *exec.Cmd, ended <-chan struct{}, grace time.Duration) {
-	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM} {
-		family.signal(sig)
+	for _, step := range []struct {
+		signal unix.Signal
+		wait   time.Duration
+	}{{unix.SIGINT, grace}, {unix.SIGTERM, time.Second}} {
+		family.signal(step.signal)
 		select {
 		case <-ended:
 			return
-		case <-time.After(grace):
+		case <-time.After(step.wait):
 		}
 	}
 	_ = cmd.Process.Kill() // the only way to fail is that it has ended
