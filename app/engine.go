@@ -28,6 +28,7 @@ type Agents struct {
 	Recordings []runtime.Recording // what runtime "replay" plays
 	Record     string              // directory to record every call in; empty records nothing
 	Environ    []string            // where keys of model providers are looked for, as os.Environ
+	Bridge     []string            // the program, with arguments, that CLIs start to reach the agent tool: slipway mcp --socket
 }
 
 // NewEngine makes the engine that this process runs its builds on.

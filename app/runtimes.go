@@ -50,6 +50,7 @@ func (r *runtimes) make(ctx context.Context, name string) (runtime.Runtime, erro
 			Env:     pick(r.agents.Environ, "ANTHROPIC_BASE_URL"),
 			Secrets: pick(r.agents.Environ, "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
 			Box:     r.box,
+			Bridge:  r.agents.Bridge,
 		})
 		if err != nil {
 			return nil, err

@@ -85,6 +85,7 @@ type Pipeline struct {
 	AgentTimeout              time.Duration // pipeline.agent_timeout_seconds, of one agent call
 	AgentMaxTurns             int           // pipeline.agent_max_turns, of one agent call
 	MaxAgentsPerBuild         int           // pipeline.max_agents_per_build: agent calls of one build
+	MaxConcurrency            int           // pipeline.max_concurrency: subagents of one batch at work at a time
 	MaxTasks                  int           // pipeline.max_tasks: issues of a plan made in fast mode
 	Barrier                   string        // pipeline.barrier: none, or level when a landing waits until nothing is in flight
 	EnableReplanning          bool          // pipeline.enable_replanning
@@ -139,6 +140,7 @@ var repoKnobs = append([]knob[Repo]{
 	lasting("pipeline.agent_timeout_seconds", func(r *Repo) *time.Duration { return &r.Pipeline.AgentTimeout }, time.Second, 1, 24*60*60),
 	whole("pipeline.agent_max_turns", func(r *Repo) *int { return &r.Pipeline.AgentMaxTurns }, 1, 10_000),
 	whole("pipeline.max_agents_per_build", func(r *Repo) *int { return &r.Pipeline.MaxAgentsPerBuild }, 1, 1_000_000),
+	whole("pipeline.max_concurrency", func(r *Repo) *int { return &r.Pipeline.MaxConcurrency }, -1_000, 256),
 	whole("pipeline.max_tasks", func(r *Repo) *int { return &r.Pipeline.MaxTasks }, 1, 100),
 	words("pipeline.barrier", func(r *Repo) *string { return &r.Pipeline.Barrier }, oneOf("none", "level")),
 	switched("pipeline.enable_replanning", func(r *Repo) *bool { return &r.Pipeline.EnableReplanning }),
@@ -167,7 +169,7 @@ func Defaults() Repo {
 			MaxReviewIterations: 2, MaxPlanRevisions: 2, MaxCodingIterations: 5, MaxAdvisorInvocations: 2,
 			MaxReplans: 2, MaxSplits: 4, MaxVerifyFixCycles: 1, MaxIntegrationTestRetries: 1, MaxCIFixCycles: 2,
 			CIWait: 1500 * time.Second, CIPoll: 30 * time.Second,
-			AgentTimeout: 2700 * time.Second, AgentMaxTurns: 150, MaxAgentsPerBuild: 5000, MaxTasks: 10, Barrier: "none",
+			AgentTimeout: 2700 * time.Second, AgentMaxTurns: 150, MaxAgentsPerBuild: 5000, MaxConcurrency: 8, MaxTasks: 10, Barrier: "none",
 			EnableReplanning: true, EnableIssueAdvisor: true, EnableIntegrationTesting: true,
 			EnableLearning: true, EnableReview: true, CheckCI: true,
 			FailureAbortRatio: 0.8, ApprovalExpiry: 72 * time.Hour, KeepRefs: 30 * 24 * time.Hour,

@@ -23,6 +23,7 @@ import (
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/agent"
+	"github.com/slipway-dev/slipway/pipeline/batch"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
@@ -86,6 +87,7 @@ type build struct {
 	crew    *agent.Crew
 	site    *site
 	conf    config.Repo
+	live    live
 }
 
 // errStopped ends the work of a build that is to be wrapped up: cancelled, out
@@ -183,6 +185,7 @@ func (e *Engine) Plan(ctx context.Context, job Job) (plan.Result, report.Build, 
 func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	b := &build{Engine: e, Job: job, fold: NewFold(), log: e.Log.With("build", job.Request.Build)}
 	track := newTracker(b)
+	b.live.told = func(batch.Event) { track.nudge() }
 	var err error
 	if b.mirror, err = e.Mirror(ctx, job.Request.Repo); err != nil {
 		return nil, nil, err

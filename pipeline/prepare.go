@@ -142,6 +142,7 @@ func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
 	}
 	return &agent.Crew{
 		Journal: b.journal, Slots: b.Slots, Budget: budget, Limits: bounds, Draining: b.Draining, Log: b.log,
+		Delegation:  b.delegation(),
 		Readable:    []string{b.site.clone.GitDir()},
 		Transcripts: filepath.Join(b.State, "transcripts", b.Request.Build),
 		Target: func(model string) (agent.Target, error) {
@@ -161,10 +162,10 @@ func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
 }
 
 // homeOf names the HOME of a call: one for each role of an issue, and one for
-// each slot of a review, whose calls run at the same time.
+// each slot of a batch, whose calls run at the same time.
 func homeOf(key string) string {
 	key, _ = cutSegment(key)
-	if role := roleOf(key); role != review.LensRole && role != review.Verifier.Name {
+	if role := roleOf(key); role != review.LensRole && role != review.Verifier.Name && !isSubagent(key) {
 		return filepath.Join(first(key), role)
 	}
 	key, _, _ = strings.Cut(key, "/repair-")

@@ -48,7 +48,9 @@ func (t *tracker) edit(ctx context.Context) {
 	if comment.Marker == "" {
 		return // nobody watches a comment
 	}
-	comment.Body = report.Comment(t.build.fold.Report(time.Now()))
+	now := t.build.fold.Report(time.Now())
+	now.Batches = t.build.live.now()
+	comment.Body = report.Comment(now)
 	if _, err := t.build.Forge.EnsureComment(ctx, comment); err != nil && ctx.Err() == nil {
 		t.build.log.WarnContext(ctx, "an edit of the tracking comment was dropped", "error", err)
 	}

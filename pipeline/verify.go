@@ -163,6 +163,7 @@ func (b *build) review(ctx context.Context, n int, head string, tested evidence.
 	}
 	out, err := review.Run(ctx, b.crew, reviewSite{b.site}, target, review.Options{
 		Severity: finding.Severity(b.conf.Review.Severity), MinConfidence: b.conf.Review.MinConfidence,
+		MaxConcurrency: b.concurrency(), Emit: b.live.hear,
 	})
 	if errors.Is(err, agent.ErrBudget) || errors.Is(err, agent.ErrFatal) {
 		return nil, err.Error(), nil

@@ -52,7 +52,7 @@ func (o *options) engineFor(conf config.Server, l localBuild) (*pipeline.Engine,
 			return nil, fmt.Errorf("--runtime: %w", err)
 		}
 	}
-	agents := app.Agents{Runtime: l.Runtime, Command: l.Command, Readable: l.Readable, Record: l.Record, Environ: os.Environ()}
+	agents := app.Agents{Runtime: l.Runtime, Command: l.Command, Readable: l.Readable, Record: l.Record, Environ: os.Environ(), Bridge: bridge()}
 	if l.Recordings != "" {
 		var err error
 		if agents.Recordings, err = readRecordings(l.Recordings); err != nil {

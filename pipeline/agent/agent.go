@@ -78,7 +78,10 @@ type Crew struct {
 	Readable    []string                         // directories that every agent may read beside its own
 	Transcripts string                           // directory for one event file per call; empty keeps none
 	Draining    <-chan struct{}                  // closed: running calls go on, none starts
+	Delegation  *Delegation                      // whom agents may ask; nil: nobody
 	Log         *slog.Logger
+
+	depth int // 0 for the crew's own calls, 1 for those of the subagents that they ask
 }
 
 // Limits bound each call.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,12 +19,23 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/agent/agenttest"
 	"github.com/slipway-dev/slipway/pipeline/runtime"
+	"github.com/slipway-dev/slipway/pipeline/sandbox"
 	"github.com/slipway-dev/slipway/pipeline/step"
 	"github.com/slipway-dev/slipway/pipeline/step/steptest"
 	"github.com/slipway-dev/slipway/queue"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	sandbox.Main()
+	if len(os.Args) == 3 && os.Args[1] == bridgeArg { // a CLI started it as its MCP server
+		if err := runtime.Pipe(context.Background(), os.Args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // question and reply are the types of a role made up for the tests.
 type question struct{ Text string }

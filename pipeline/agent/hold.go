@@ -104,7 +104,9 @@ func (h *hold) charge(ctx context.Context) (more bool, err error) {
 			}
 			return !h.begun || need > 0, nil
 		}
-		if h.begun || need > b.room(h.role)+b.open {
+		// What the agent that asks a subagent holds itself is open until the
+		// subagent has answered.
+		if h.begun || h.crew.depth > 0 || need > b.room(h.role)+b.open {
 			return false, b.spentOut(h.role)
 		}
 		settled := b.settled

@@ -1,6 +1,9 @@
 package agent
 
-import "context"
+import (
+	"context"
+	"sync"
+)
 
 // Slots bound how many agents run at once in one worker.
 type Slots struct{ free chan struct{} }
@@ -26,4 +29,71 @@ func (s *Slots) take(ctx context.Context, draining <-chan struct{}) (release fun
 		return nil, context.Cause(ctx)
 	}
 	return func() { <-s.free }, nil
+}
+
+// A seat is the slot that a running call has. While its agent waits for others
+// that need slots too, it is lent to them: parents that kept theirs would wait
+// for each other.
+type seat struct {
+	slots *Slots
+
+	mu      sync.Mutex
+	release func() // nil while it is lent
+	lent    int    // batches that the agent waits for
+	over    bool
+}
+
+// sit takes a slot for a call.
+func (s *Slots) sit(ctx context.Context, draining <-chan struct{}) (*seat, error) {
+	release, err := s.take(ctx, draining)
+	if err != nil {
+		return nil, err
+	}
+	return &seat{slots: s, release: release}, nil
+}
+
+// lend gives the slot to others until the matching reclaim.
+func (s *seat) lend() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lent++
+	if s.release != nil {
+		s.release()
+		s.release = nil
+	}
+}
+
+// reclaim takes a slot again when the last batch has ended. What runs already
+// goes on while the process drains.
+func (s *seat) reclaim(ctx context.Context) error {
+	s.mu.Lock()
+	s.lent--
+	last := s.lent == 0
+	s.mu.Unlock()
+	if !last {
+		return nil
+	}
+	release, err := s.slots.take(ctx, nil)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over || s.lent > 0 || s.release != nil { // nobody needs it now
+		release()
+		return nil
+	}
+	s.release = release
+	return nil
+}
+
+// leave ends the call.
+func (s *seat) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	if s.release != nil {
+		s.release()
+		s.release = nil
+	}
 }

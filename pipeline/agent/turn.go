@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/runtime"
@@ -63,14 +61,14 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runt
 	if err != nil {
 		return Answer{}, err
 	}
-	commit := ours.entry.Commit
+	answer.entry = ours.entry
 	if ran {
 		held.record(ours.entry.CostMicros)
 	} else {
-		commit = c.Journal.Commit(call.Step)
+		answer.entry = c.Journal.Entry(call.Step)
 	}
 	answer.liveSession = ours.liveSession
-	if commit != "" {
+	if commit := answer.entry.Commit; commit != "" {
 		work.Found(commit)
 	}
 	return answer, nil
@@ -83,11 +81,11 @@ func (c *Crew) run(ctx context.Context, work Workspace, model string, call runti
 		return Answer{}, err
 	}
 	call.Model = target.Model
-	release, err := c.Slots.take(ctx, c.Draining)
+	seat, err := c.Slots.sit(ctx, c.Draining)
 	if err != nil {
 		return Answer{}, err
 	}
-	defer release()
+	defer seat.leave()
 	if call.Home, err = c.Home(call.Step); err != nil {
 		return Answer{}, err
 	}
@@ -95,7 +93,11 @@ func (c *Crew) run(ctx context.Context, work Workspace, model string, call runti
 		return Answer{}, fmt.Errorf("prepare the worktree of %s: %w", call.Step, err)
 	}
 
-	result, failure, err := c.try(ctx, target, call, held)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	said := &transcript{path: c.transcript(call.Step)}
+	call.Functions = c.functions(&parent{crew: c, call: call, seat: seat, said: said, stop: stop})
+	result, failure, err := c.try(ctx, target, call, held, said)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -161,7 +163,7 @@ func (c *Crew) collect(ctx context.Context, work Workspace) (commit, refusal str
 // try runs the agent, again after transient failures. A failure is what ended
 // the call for good; an error is what must not be recorded. The budget is asked
 // before each try.
-func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *hold) (result runtime.Result, failure string, err error) {
+func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *hold, said *transcript) (result runtime.Result, failure string, err error) {
 	pause := c.Limits.Backoff
 	var spent runtime.Result
 	for attempt := 0; ; attempt++ {
@@ -170,7 +172,7 @@ func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *
 		}
 		call.BudgetMicros = held.micros
 		start := time.Now()
-		result, err = c.once(ctx, target.Runtime, call)
+		result, err = c.once(ctx, target.Runtime, call, said)
 		held.end(ctx, result.CostMicros, time.Since(start))
 		result.CostMicros += spent.CostMicros
 		result.Usage.Input += spent.Usage.Input
@@ -205,22 +207,12 @@ func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *
 }
 
 // once runs the agent one time and writes its events to the transcript.
-func (c *Crew) once(ctx context.Context, rt runtime.Runtime, call runtime.Call) (runtime.Result, error) {
-	path := c.transcript(call.Step)
-	if path == "" {
-		return rt.Run(ctx, call, func(runtime.Event) {})
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+func (c *Crew) once(ctx context.Context, rt runtime.Runtime, call runtime.Call, said *transcript) (runtime.Result, error) {
+	if err := said.open(); err != nil {
 		return runtime.Result{}, fmt.Errorf("keep the transcript: %w", err)
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return runtime.Result{}, fmt.Errorf("keep the transcript: %w", err)
-	}
-	out := json.NewEncoder(file)
-	var lost error
-	result, err := rt.Run(ctx, call, func(e runtime.Event) { lost = errors.Join(lost, out.Encode(e)) })
-	if lost = errors.Join(lost, file.Close()); lost != nil {
+	result, err := rt.Run(ctx, call, said.write)
+	if lost := said.close(); lost != nil {
 		c.Log.WarnContext(ctx, "the transcript is incomplete", "key", call.Step, "error", lost)
 	}
 	return result, err

@@ -24,10 +24,34 @@ const DefaultConcurrency = 8
 
 // Options say how a batch runs.
 type Options struct {
+	Call           string        // who asks: the journal key of an agent's call, or empty
+	Batch          string        // names the batch among those of the call
+	Description    string        // one line for people
 	MaxConcurrency int           // slots at work at once; 0 and below mean 1
+	Cap            *Cap          // bounds the slots of several batches together; may be nil
 	Timeout        time.Duration // of each slot, from its start; 0 means none
 	// Emit hears every event. Calls do not overlap; a slow one slows the batch.
 	Emit func(Event)
+}
+
+// A Cap bounds how many slots of several batches are at work at once. What
+// waits for it is still queued.
+type Cap struct{ free chan struct{} }
+
+// NewCap makes a cap of n slots; 0 and below mean 1.
+func NewCap(n int) *Cap { return &Cap{free: make(chan struct{}, max(n, 1))} }
+
+// take waits for a slot. A nil cap bounds nothing.
+func (c *Cap) take(ctx context.Context) (release func(), err error) {
+	if c == nil {
+		return func() {}, nil
+	}
+	select {
+	case c.free <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return func() { <-c.free }, nil
 }
 
 // A Task is the work of one slot.
@@ -54,17 +78,23 @@ type Slot[T any] struct {
 
 // A Result is how a batch ended.
 type Result[T any] struct {
-	Status     State     `json:"status"`
-	Slots      []Slot[T] `json:"slots"` // in the order of the tasks
-	Receipt    Receipt   `json:"receipt"`
-	Usage      Usage     `json:"usage"`
-	CostMicros int64     `json:"cost_micros"`
+	Type        string    `json:"type"` // ResultType
+	Batch       string    `json:"batch"`
+	Description string    `json:"description"`
+	Status      State     `json:"status"`
+	Slots       []Slot[T] `json:"slots"` // in the order of the tasks
+	Receipt     Receipt   `json:"receipt"`
+	Usage       Usage     `json:"usage"`
+	CostMicros  int64     `json:"cost_micros"`
 }
+
+// ResultType is the type of every Result, for readers that know several.
+const ResultType = "task_execution_batch"
 
 // Run runs the tasks and returns when all slots have ended. It fails no call:
 // what went wrong is in the slots.
 func Run[T any](ctx context.Context, o Options, tasks []Task[T]) Result[T] {
-	b := &batch{emit: o.Emit, records: make([]Record, len(tasks)), seqs: make([]int, len(tasks))}
+	b := &batch{call: o.Call, name: o.Batch, emit: o.Emit, records: make([]Record, len(tasks)), seqs: make([]int, len(tasks))}
 	for i, task := range tasks {
 		b.update(i, func(r *Record) {
 			*r = Record{Slot: i, Type: task.Type, State: Queued, Transcript: task.Transcript}
@@ -77,7 +107,10 @@ func Run[T any](ctx context.Context, o Options, tasks []Task[T]) Result[T] {
 	}
 	workers.Wait()
 
-	r := Result[T]{Slots: slots, Status: StatusOf(b.records), Receipt: receipt(b.records)}
+	r := Result[T]{
+		Type: ResultType, Batch: o.Batch, Description: o.Description,
+		Slots: slots, Status: StatusOf(b.records), Receipt: receipt(b.records),
+	}
 	for i, record := range b.records {
 		slots[i].Record = record
 		r.Usage.add(record.Usage)
@@ -88,8 +121,14 @@ func Run[T any](ctx context.Context, o Options, tasks []Task[T]) Result[T] {
 
 // run takes one slot from queued to its end.
 func run[T any](ctx context.Context, o Options, b *batch, slot int, task Task[T]) (out T, err error) {
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
+	release, err := o.Cap.take(ctx)
+	if err == nil {
+		defer release()
+		if ctx.Err() != nil { // both were ready
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
 		b.settle(slot, Canceled, err)
 		return out, err
 	}
@@ -144,7 +183,7 @@ func (c *Control) Spend(u Usage, costMicros int64) {
 	c.batch.mu.Lock()
 	defer c.batch.mu.Unlock()
 	r := &c.batch.records[c.slot]
-	if r.State.final() {
+	if r.State.Final() {
 		return // its last event is out
 	}
 	r.Usage.add(u)
@@ -160,7 +199,8 @@ func (c *Control) Await(ask func() error) error {
 
 // batch is the live state of a run.
 type batch struct {
-	emit func(Event)
+	call, name string
+	emit       func(Event)
 
 	mu      sync.Mutex // held while emit runs
 	records []Record
@@ -182,12 +222,12 @@ func (b *batch) settle(slot int, s State, err error) {
 func (b *batch) update(slot int, change func(*Record)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.records[slot].State.final() {
+	if b.records[slot].State.Final() {
 		return
 	}
 	change(&b.records[slot])
 	b.seqs[slot]++
 	if b.emit != nil {
-		b.emit(Event{Seq: b.seqs[slot], Record: b.records[slot]})
+		b.emit(Event{Call: b.call, Batch: b.name, Seq: b.seqs[slot], Record: b.records[slot]})
 	}
 }

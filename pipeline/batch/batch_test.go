@@ -266,7 +266,7 @@ func TestBatchesInBatchesDoNotDeadlock(t *testing.T) {
 
 func TestNoTasks(t *testing.T) {
 	got := Run[string](t.Context(), Options{}, nil)
-	if want := (Result[string]{Status: Completed, Slots: []Slot[string]{}}); !reflect.DeepEqual(got, want) {
+	if want := (Result[string]{Type: ResultType, Status: Completed, Slots: []Slot[string]{}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -350,7 +350,7 @@ func TestTheAccountAlwaysAddsUp(t *testing.T) {
 				t.Errorf("cost %d, usage %+v, spent %d", got.CostMicros, got.Usage, spent)
 			}
 			for i, s := range got.Slots {
-				if !s.State.final() || s.State == Completed && s.Output != fmt.Sprint(i) || (s.State == Completed) != (s.Err == nil) {
+				if !s.State.Final() || s.State == Completed && s.Output != fmt.Sprint(i) || (s.State == Completed) != (s.Err == nil) {
 					t.Errorf("slot %d: %+v", i, s)
 				}
 			}

@@ -16,7 +16,8 @@ const (
 	Skipped         State = "skipped"
 )
 
-func (s State) final() bool {
+// Final reports whether a slot in this state has ended.
+func (s State) Final() bool {
 	switch s {
 	case Completed, Failed, TimedOut, Canceled, Skipped:
 		return true
@@ -35,10 +36,12 @@ type Record struct {
 	Transcript string `json:"transcript,omitempty"`
 }
 
-// An Event is a record that has changed. Slot and Seq identify it: an event
-// that comes twice is the same one.
+// An Event is a record that has changed. Call, Batch, Slot and Seq identify it:
+// an event that comes twice is the same one.
 type Event struct {
-	Seq int `json:"seq"` // from 1, without gaps within a slot
+	Call  string `json:"call,omitempty"`
+	Batch string `json:"batch,omitempty"`
+	Seq   int    `json:"seq"` // from 1, without gaps within a slot
 	Record
 }
 

@@ -74,6 +74,7 @@ type Build struct {
 	Estimate     *Estimate     `json:"estimate,omitempty"` // of the plan, once there is one
 	Stages       []Stage       `json:"stages"`
 	Issues       []Issue       `json:"issues"`
+	Batches      []Batch       `json:"batches,omitempty"` // of subagents at work now; only the process that runs the build knows
 	Debt         []debt.Item   `json:"debt"`
 	Verification *Verification `json:"verification,omitempty"`
 	Kept         []Ref         `json:"kept,omitempty"` // work that did not merge
@@ -148,6 +149,21 @@ type Issue struct {
 	ParentName    string        `json:"parent_issue_name,omitempty"` // of a sub-issue: the issue that was split
 	Files         []string      `json:"files,omitempty"`             // that the plan expects it to touch
 	Criteria      []string      `json:"criteria,omitempty"`          // its acceptance criteria as they stand
+}
+
+// A Batch is what an agent has asked subagents to do.
+type Batch struct {
+	Call  string `json:"call"` // journal key of the agent's call
+	Batch string `json:"batch"`
+	Slots []Slot `json:"slots"`
+}
+
+// A Slot is one subagent of a batch.
+type Slot struct {
+	Seq   int    `json:"seq"` // of the event that tells this
+	Type  string `json:"subagent_type"`
+	State string `json:"state"` // as pipeline/batch names it
+	Error string `json:"error,omitempty"`
 }
 
 // Verification is the judgement of the published commit.

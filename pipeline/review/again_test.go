@@ -340,7 +340,7 @@ func TestDrainingLetsRunningLensesEnd(t *testing.T) {
 		}
 	}}
 	var once sync.Once
-	emit := func(_ string, e batch.Event) {
+	emit := func(e batch.Event) {
 		if e.State == batch.Failed {
 			once.Do(func() { close(refused) })
 		}

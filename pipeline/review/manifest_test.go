@@ -36,7 +36,7 @@ func TestManifestHasEveryPathOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	head := h.commit(nil)
-	got, agents := new(script).must(t, h, Target{Base: base, Head: head}, Options{Lenses: []Lens{lens("correctness")}, Ignore: []string{"docs/"}})
+	got, agents := new(script).must(t, h, Target{Base: base, Head: head}, Options{Lenses: []Lens{lens("correctness", "")}, Ignore: []string{"docs/"}})
 	want := Manifest{
 		{"added_gen.go", repo.Added, Generated},
 		{"api/x.pb.go", repo.Added, Generated},

@@ -63,7 +63,7 @@ type Options struct {
 	MinConfidence  int // per cent
 	// Emit hears the events of the batches <key>/lenses and <key>/verifiers, the
 	// latter when the former has ended. It may be nil.
-	Emit func(batch string, e batch.Event)
+	Emit func(batch.Event)
 }
 
 // A Result is what a review found.

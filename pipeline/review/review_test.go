@@ -302,7 +302,7 @@ func TestAnswersThatDoNotFitAreRepaired(t *testing.T) {
 	bad := flush
 	bad.Severity = "blocker"
 	s := &script{remarks: map[string][]Remark{"correctness": {bad}}}
-	got, agents := s.must(t, h, target, Options{Lenses: []Lens{lens("correctness")}})
+	got, agents := s.must(t, h, target, Options{Lenses: []Lens{lens("correctness", "")}})
 	if len(agents.Calls()) != 3 || len(got.Incomplete) != 1 || !strings.Contains(got.Incomplete[0].Reason, "blocker") {
 		t.Errorf("%d turns, incomplete %+v", len(agents.Calls()), got.Incomplete)
 	}

@@ -20,7 +20,8 @@ const LensRole = "lens"
 
 // A Lens looks for one kind of fault.
 type Lens struct {
-	Name string
+	Name  string
+	About string // what it looks at, in one line
 	// Whole says that the lens judges how the parts of a change fit together: a
 	// large one is not cut into chunks for it.
 	Whole bool
@@ -31,8 +32,16 @@ type Lens struct {
 // narrow agents find more.
 func Lenses() []Lens {
 	return []Lens{
-		lens("correctness"), lens("removed_behaviour"), whole(lens("cross_file")), lens("security"), lens("concurrency_resources"),
-		lens("performance"), whole(lens("tests")), whole(lens(intent)), lens("maintainability"), lens("undirected"),
+		lens("correctness", "looks whether code does what it says."),
+		lens("removed_behaviour", "looks for what worked before a change and does not after it."),
+		whole(lens("cross_file", "looks whether the parts of a change still fit each other and their callers.")),
+		lens("security", "looks for what somebody can do that they should not."),
+		lens("concurrency_resources", "looks for what breaks under load or with bad timing."),
+		lens("performance", "looks for what becomes slow or large when the input grows."),
+		whole(lens("tests", "looks whether the tests would notice if the code were wrong.")),
+		whole(lens(intent, "looks whether a change does what was asked for.")),
+		lens("maintainability", "looks for what will mislead whoever changes the code next."),
+		lens("undirected", "looks for anything that the other lenses have no name for."),
 	}
 }
 
@@ -40,8 +49,8 @@ func Lenses() []Lens {
 // nothing for it to do.
 const intent = "intent"
 
-func lens(name string) Lens {
-	return Lens{Name: name, role: agent.Role[Subject, Remarks]{
+func lens(name, about string) Lens {
+	return Lens{Name: name, About: about, role: agent.Role[Subject, Remarks]{
 		Name: LensRole, Tools: tools, Prompt: agent.Load(prompts, "lens_"+name, "lens", "evidence"), Check: checkRemarks,
 	}}
 }

@@ -159,10 +159,7 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 			return out, err
 		}}
 	}
-	o := batch.Options{MaxConcurrency: r.options.MaxConcurrency, Timeout: r.options.Timeout}
-	if r.options.Emit != nil {
-		o.Emit = func(e batch.Event) { r.options.Emit(key, e) }
-	}
+	o := batch.Options{Batch: key, MaxConcurrency: r.options.MaxConcurrency, Timeout: r.options.Timeout, Emit: r.options.Emit}
 	got := batch.Run(open, o, tasks)
 	if open.Err() != nil {
 		return nil, round{}, context.Cause(open)

@@ -144,7 +144,7 @@ func TestEventsNameTheirBatchAndSlot(t *testing.T) {
 	h, target := change(t)
 	s := &script{remarks: map[string][]Remark{"correctness": {flush}}}
 	ends := map[string]batch.Record{}
-	_, _ = s.must(t, h, target, Options{Lenses: []Lens{lens("correctness")}, Emit: func(name string, e batch.Event) { ends[name] = e.Record }})
+	_, _ = s.must(t, h, target, Options{Lenses: []Lens{lens("correctness", "")}, Emit: func(e batch.Event) { ends[e.Batch] = e.Record }})
 	for name, want := range map[string]batch.Record{
 		key + "/lenses":    {Type: "correctness", State: batch.Completed, Transcript: key + "/correctness/lens"},
 		key + "/verifiers": {Type: "review_verifier", State: batch.Completed, Transcript: key + "/verify-01/review_verifier"},

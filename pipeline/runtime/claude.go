@@ -28,6 +28,10 @@ type ClaudeOptions struct {
 	Env     []string // KEY=value, such as ANTHROPIC_BASE_URL
 	Secrets []string // KEY=value, such as ANTHROPIC_API_KEY; the values never appear in events, results and errors
 	Box     *sandbox.Box
+	// Bridge is the program that the CLI starts to reach a call's functions,
+	// with the arguments before the socket's path; see Pipe. Without it agents
+	// have no functions.
+	Bridge []string
 }
 
 // claudeCredentials are the variables that log the CLI in. A scratch HOME hides
@@ -73,6 +77,12 @@ func (r *Claude) Run(ctx context.Context, c Call, emit func(Event)) (Result, err
 	if err != nil {
 		return Result{}, err
 	}
+	if len(c.Functions) > 0 && len(r.opts.Bridge) > 0 {
+		if c.bridge, err = newBridge(ctx, r.opts.Bridge, c.Functions); err != nil {
+			return Result{}, &Error{Class: Transient, Reason: err.Error(), Err: err}
+		}
+		defer c.bridge.close()
+	}
 	args, prompt := r.arguments(c)
 	cmd := sandbox.Command{
 		Args:      append([]string{program}, args...),
@@ -80,7 +90,7 @@ func (r *Claude) Run(ctx context.Context, c Call, emit func(Event)) (Result, err
 		Env:       r.environ(c.Home),
 		Stdin:     strings.NewReader(prompt),
 		Writable:  writable(c),
-		Readable:  append([]string{program}, c.ReadOnlyDirs...),
+		Readable:  slices.Concat([]string{program}, c.ReadOnlyDirs, c.bridge.readable()),
 		MaxOutput: claudeRaw,
 		Grace:     claudeGrace,
 	}
@@ -109,6 +119,7 @@ func (r *Claude) arguments(c Call) (args []string, prompt string) {
 		}
 	}
 	granted := strings.Join(tools, ",")
+	allowed := tools
 	args = []string{
 		"-p", "--output-format", "stream-json", "--verbose",
 		// A long answer is silent without its pieces, and would pass for a stall.
@@ -123,12 +134,18 @@ func (r *Claude) arguments(c Call) (args []string, prompt string) {
 		args = append(args, "--permission-mode", "bypassPermissions")
 	} else {
 		args = append(args, "--permission-mode", "acceptEdits")
-		if granted != "" {
-			args = append(args, "--allowedTools", granted)
+		for _, f := range c.Functions {
+			allowed = append(allowed, "mcp__"+bridgeName+"__"+f.Name)
+		}
+		if len(allowed) > 0 {
+			args = append(args, "--allowedTools", strings.Join(allowed, ","))
 		}
 		for _, dir := range c.ReadOnlyDirs {
 			args = append(args, "--add-dir", dir)
 		}
+	}
+	if c.bridge != nil {
+		args = append(args, "--mcp-config", c.bridge.config())
 	}
 	if c.Model != "" {
 		args = append(args, "--model", c.Model)
@@ -160,6 +177,8 @@ func (r *Claude) environ(home string) []string {
 	env := []string{
 		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", // no connection but to the API
 		"CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1",     // one result, which comes last
+		// A batch of subagents takes its time and has much to say.
+		"MCP_TIMEOUT=60000", "MCP_TOOL_TIMEOUT=86400000", "MAX_MCP_OUTPUT_TOKENS=500000",
 	}
 	if r.opts.Box.Mode() == sandbox.Bubblewrap {
 		env = append(env, "IS_SANDBOX=1") // else user 0 may not bypass permissions

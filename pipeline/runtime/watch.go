@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
 	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/sandbox"
@@ -17,12 +18,17 @@ const DefaultIdle = 180 * time.Second
 // silence between two signs of life. It ends the run by canceling its context
 // with an *Error that says why.
 //
-// The reader of the run's output owns it; only the timers run beside.
+// The reader of the run's output owns it; the timers run beside, and the
+// functions that the agent uses.
 type watch struct {
 	cancel context.CancelCauseFunc
 	idle   time.Duration
 	silent *time.Timer
 	wall   *time.Timer
+
+	mu    sync.Mutex
+	held  int  // functions at work: the agent waits for us
+	ended bool // no clock starts any more
 }
 
 // newWatch starts to watch a run of c and returns the context to run it with.
@@ -41,6 +47,9 @@ func newWatch(ctx context.Context, c Call) (context.Context, *watch) {
 			w.fail(&Error{Class: Refused, Reason: fmt.Sprintf("the agent did not finish within %s", c.Timeout), Err: sandbox.ErrTimeout})
 		})
 	}
+	if c.bridge != nil {
+		c.bridge.attach(w)
+	}
 	return ctx, w
 }
 
@@ -49,13 +58,38 @@ func newWatch(ctx context.Context, c Call) (context.Context, *watch) {
 func (w *watch) pause() { w.silent.Stop() }
 
 // alive starts the clock of silence anew.
-func (w *watch) alive() { w.silent.Reset(w.idle) }
+func (w *watch) alive() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held == 0 && !w.ended {
+		w.silent.Reset(w.idle)
+	}
+}
+
+// hold stops the clock of silence until the matching release: the agent waits
+// for a function.
+func (w *watch) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held++
+	w.silent.Stop()
+}
+
+func (w *watch) release() {
+	w.mu.Lock()
+	w.held--
+	w.mu.Unlock()
+	w.alive()
+}
 
 // fail ends the run; the first reason is the one that counts.
 func (w *watch) fail(err error) { w.cancel(err) }
 
 // end stops both clocks.
 func (w *watch) end() {
+	w.mu.Lock()
+	w.ended = true
+	w.mu.Unlock()
 	w.silent.Stop()
 	if w.wall != nil {
 		w.wall.Stop()

@@ -121,11 +121,11 @@ func Get[T any](j *Journal, key string) (value T, ok bool, err error) {
 	return value, true, err
 }
 
-// Commit returns the commit that the record of key names, if it names one.
-func (j *Journal) Commit(key string) string {
+// Entry returns the record of key; without one it is zero.
+func (j *Journal) Entry(key string) Entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.byKey[key].Commit
+	return j.byKey[key]
 }
 
 // Choices returns the recorded choices in the order they were made.

@@ -98,7 +98,7 @@ func TestEntryKnowsKindCommitAndCost(t *testing.T) {
 	if _, err := step.Effect(t.Context(), j, "push", says("done")); err != nil {
 		t.Fatal(err)
 	}
-	if got := j.Commit("call"); got != "c1" {
+	if got := j.Entry("call").Commit; got != "c1" {
 		t.Errorf("commit %q", got)
 	}
 	got := j.Entries()
