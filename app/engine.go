@@ -57,6 +57,8 @@ type Claim struct {
 	Request  pipeline.Request
 	Forge    pipeline.Forge
 	Draining <-chan struct{} // closed: running agent calls finish, none starts; may be nil
+
+	Subagents func(pipeline.SlotEvent) // hears how subagents stand; may be nil
 }
 
 // Build runs the build until it has ended or cannot go on now.
@@ -100,7 +102,7 @@ func (c Claim) job(ctx context.Context) (pipeline.Job, error) {
 		before = append(before, pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body})
 	}
 	return pipeline.Job{
-		Request: c.Request, Forge: c.Forge, Before: before, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining,
+		Request: c.Request, Forge: c.Forge, Subagents: c.Subagents, Before: before, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining,
 		Day: daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)

@@ -145,6 +145,7 @@ pipeline:
   agent_max_turns: 9
   max_agents_per_build: 70
   max_concurrency: 3
+  approve_subagents: true
   max_tasks: 6
   barrier: level
   enable_replanning: false
@@ -174,7 +175,7 @@ pipeline:
 		Pipeline: Pipeline{
 			MaxPlanRevisions: 3, MaxCodingIterations: 7, MaxAdvisorInvocations: 1, MaxReplans: 4, MaxVerifyFixCycles: 2,
 			MaxCIFixCycles: 1, CIWait: 10 * time.Minute, CIPoll: 5 * time.Second, AgentTimeout: time.Minute, AgentMaxTurns: 9,
-			MaxAgentsPerBuild: 70, MaxConcurrency: 3, MaxTasks: 6, Barrier: "level", FailureAbortRatio: 0.5,
+			MaxAgentsPerBuild: 70, MaxConcurrency: 3, ApproveSubagents: true, MaxTasks: 6, Barrier: "level", FailureAbortRatio: 0.5,
 			ApprovalExpiry: 24 * time.Hour, KeepRefs: 7 * 24 * time.Hour,
 		},
 		origins: got.origins,
@@ -289,6 +290,7 @@ pipeline.agent_timeout_seconds=2700 (default)
 pipeline.agent_max_turns=150 (default)
 pipeline.max_agents_per_build=5000 (default)
 pipeline.max_concurrency=8 (default)
+pipeline.approve_subagents=false (default)
 pipeline.max_tasks=10 (default)
 pipeline.barrier=none (default)
 pipeline.enable_replanning=true (default)

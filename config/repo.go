@@ -86,6 +86,7 @@ type Pipeline struct {
 	AgentMaxTurns             int           // pipeline.agent_max_turns, of one agent call
 	MaxAgentsPerBuild         int           // pipeline.max_agents_per_build: agent calls of one build
 	MaxConcurrency            int           // pipeline.max_concurrency: subagents of one batch at work at a time
+	ApproveSubagents          bool          // pipeline.approve_subagents: a person is asked before a subagent of an agent starts
 	MaxTasks                  int           // pipeline.max_tasks: issues of a plan made in fast mode
 	Barrier                   string        // pipeline.barrier: none, or level when a landing waits until nothing is in flight
 	EnableReplanning          bool          // pipeline.enable_replanning
@@ -141,6 +142,7 @@ var repoKnobs = append([]knob[Repo]{
 	whole("pipeline.agent_max_turns", func(r *Repo) *int { return &r.Pipeline.AgentMaxTurns }, 1, 10_000),
 	whole("pipeline.max_agents_per_build", func(r *Repo) *int { return &r.Pipeline.MaxAgentsPerBuild }, 1, 1_000_000),
 	whole("pipeline.max_concurrency", func(r *Repo) *int { return &r.Pipeline.MaxConcurrency }, -1_000, 256),
+	switched("pipeline.approve_subagents", func(r *Repo) *bool { return &r.Pipeline.ApproveSubagents }),
 	whole("pipeline.max_tasks", func(r *Repo) *int { return &r.Pipeline.MaxTasks }, 1, 100),
 	words("pipeline.barrier", func(r *Repo) *string { return &r.Pipeline.Barrier }, oneOf("none", "level")),
 	switched("pipeline.enable_replanning", func(r *Repo) *bool { return &r.Pipeline.EnableReplanning }),

@@ -110,7 +110,7 @@ func (h *Handlers) unwanted(ctx context.Context, job queue.Job, cmd command.Comm
 	if err != nil {
 		return "", err
 	}
-	why := pipeline.Refusal(account, signals[cmd.Name])
+	why := pipeline.Refusal(account, signals[cmd.Name], pipeline.Said{Hash: cmd.Hash, Text: cmd.Text})
 	if why == "" && cmd.Name == command.Approve {
 		if why, err = h.Approval(ctx, job, cmd.Hash); err != nil {
 			return "", fmt.Errorf("judge the approval of %s: %w", job.ID, err)

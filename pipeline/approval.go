@@ -21,6 +21,9 @@ func (e *Engine) Approval(ctx context.Context, from Journals, f Forge, req Reque
 	if err != nil {
 		return "", err
 	}
+	if len(b.Permits) > 0 {
+		return permitRefusal(b, ApproveSignal, hash), nil
+	}
 	if b.Gate == nil || b.Gate.Kind != report.PlanGate {
 		return "no plan of this build waits for an approval", nil
 	}

@@ -67,6 +67,10 @@ type Job struct {
 	Extend   func(ctx context.Context) error // renews the claim, right before an effect
 	Day      agent.Day                       // what all builds of the installation share; nil: no bound
 	Draining <-chan struct{}                 // closed: finish running calls, start none
+
+	// Subagents hears how the slots of batches stand, which no journal tells. It
+	// may be nil; calls overlap.
+	Subagents func(SlotEvent)
 }
 
 // A Signal is something said to a running build.
@@ -88,6 +92,7 @@ type build struct {
 	site    *site
 	conf    config.Repo
 	live    live
+	spoken  spoken
 }
 
 // errStopped ends the work of a build that is to be wrapped up: cancelled, out
@@ -185,14 +190,19 @@ func (e *Engine) Plan(ctx context.Context, job Job) (plan.Result, report.Build, 
 func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	b := &build{Engine: e, Job: job, fold: NewFold(), log: e.Log.With("build", job.Request.Build)}
 	track := newTracker(b)
-	b.live.told = func(batch.Event) { track.nudge() }
+	b.live.told = func(e batch.Event) {
+		track.nudge()
+		if job.Subagents != nil {
+			job.Subagents(SlotEvent{Event: "slot", At: time.Now().UTC(), Build: job.Request.Build, slot: e})
+		}
+	}
 	var err error
 	if b.mirror, err = e.Mirror(ctx, job.Request.Repo); err != nil {
 		return nil, nil, err
 	}
 	b.journal, err = job.Open(ctx, step.Options{
 		Has:      b.mirror.Has,
-		Recorded: func(entry step.Entry) { b.fold.Add(entry); track.nudge() },
+		Recorded: func(entry step.Entry) { b.fold.Add(entry); b.spoken.tell(); track.nudge() },
 	})
 	if err == nil {
 		err = b.fold.unread()

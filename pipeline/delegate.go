@@ -45,8 +45,12 @@ func subagents() []agent.Subagent {
 
 // delegation is the agent tool of the build's agents.
 func (b *build) delegation() *agent.Delegation {
+	kinds := subagents()
+	for i := range kinds {
+		kinds[i].Approval = b.conf.Pipeline.ApproveSubagents
+	}
 	return &agent.Delegation{
-		Kinds: subagents(), Prompt: subagentPrompt, MaxConcurrency: b.concurrency(), Emit: b.live.hear,
+		Kinds: kinds, Prompt: subagentPrompt, MaxConcurrency: b.concurrency(), Emit: b.live.hear, Approve: b.permit,
 	}
 }
 

@@ -1,13 +1,123 @@
 package pipeline
 
 import (
+	"context"
+	"encoding/json"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/batch"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/runtime"
 )
+
+// delegating makes the Coder ask two subagents with one use of its tool, and
+// keeps what it got back.
+func delegating(w *world) *batch.Result[string] {
+	var got batch.Result[string]
+	w.when("coder", func(ctx context.Context, c runtime.Call) (any, error) {
+		if strings.Contains(c.Step, "/agent-") {
+			return "the code is where it was", nil
+		}
+		text, err := c.Functions[0].Call(ctx, json.RawMessage(`{"tasks":[
+			{"description":"find it","prompt":"where is it?","subagent_type":"coder"},
+			{"description":"judge it","prompt":"is it safe?","subagent_type":"security"}]}`))
+		if err != nil {
+			return nil, err
+		}
+		return nil, json.Unmarshal(text, &got)
+	})
+	w.when("security", func(context.Context, runtime.Call) (any, error) { return "it is safe", nil })
+	return &got
+}
+
+// What subagents cost is in the account, and they are no iterations of the
+// Coder that asked them.
+func TestACoderAsksSubagents(t *testing.T) {
+	w := newWorld(t, issue("a", []string{"a.txt"}))
+	got := delegating(w)
+	b := w.must(report.Succeeded)
+	if !got.Receipt.Whole() || len(got.Slots) != 2 || !strings.Contains(got.Slots[1].Output, "it is safe") {
+		t.Errorf("the Coder got %+v", got)
+	}
+	calls := map[string]int{}
+	for _, line := range b.Costs {
+		calls[line.Role] += line.Calls
+	}
+	if b.Issues[0].Iterations != 1 || calls["coder"] != 2 || calls["security"] != 1 {
+		t.Errorf("%d iterations, calls %v", b.Issues[0].Iterations, calls)
+	}
+	// The same journal tells the same to whoever reads it.
+	again, err := Read(t.Context(), &w.log, "job")
+	if err != nil || again.CostMicros != b.CostMicros || again.AgentCalls != b.AgentCalls {
+		t.Errorf("read again: %+v, %v", again, err)
+	}
+}
+
+// A person lets one subagent start and not the other; the build goes on.
+func TestPermits(t *testing.T) {
+	w := newWorld(t, issue("a", []string{"a.txt"}))
+	w.configure("pipeline: {approve_subagents: true, max_concurrency: 1}")
+	got := delegating(w)
+	var events []string
+	watch := NewWatch()
+	var asked sync.Once
+	w.say("early", ApproveSignal, Said{Hash: "0123456789ab"}) // names nothing yet
+	asks := make(chan string, 2)
+	w.recorded = func(key string) {
+		if strings.HasPrefix(key, "permit/") {
+			asks <- key
+		}
+	}
+	go func() {
+		for range 2 {
+			<-asks
+			b, err := Read(t.Context(), &w.log, "job")
+			if err != nil || len(b.Permits) != 1 {
+				t.Errorf("%v: permits %+v", err, b.Permits)
+				return
+			}
+			p := b.Permits[0]
+			asked.Do(func() {
+				page := report.Comment(b)
+				for _, want := range []string{"**Subagents that wait for your word**", "coder for `issue-01/round-1/iter-1/coder`, slot 0: find it", "slipway approve b-1 " + p.ID} {
+					if !strings.Contains(page, want) {
+						t.Errorf("the comment has not %q:\n%s", want, page)
+					}
+				}
+				if why := Refusal(b, ApproveSignal, Said{Hash: "ffffffffffff"}); !strings.Contains(why, "approve "+p.ID) {
+					t.Errorf("another id is refused with %q", why)
+				}
+			})
+			signal := Signal{ID: p.ID, Kind: ApproveSignal, Body: json.RawMessage(`{"hash":"` + p.ID[:7] + `"}`)}
+			if p.Type == "security" {
+				signal = Signal{ID: p.ID, Kind: RejectSignal, Body: json.RawMessage(`{"text":"` + p.ID + ` not now","by":{"login":"mona"}}`)}
+			}
+			w.signals <- signal
+		}
+	}()
+	b := w.must(report.Succeeded)
+	if want := (batch.Receipt{Planned: 2, Completed: 1, Skipped: 1}); got.Receipt != want || !strings.Contains(got.Slots[1].Error, "refused by mona") {
+		t.Errorf("the Coder got %+v", got)
+	}
+	entries, err := w.log.Entries(t.Context(), "job", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		for _, event := range watch.Add(e) {
+			if event.Event == "permit" {
+				events = append(events, event.Detail)
+			}
+		}
+	}
+	if !slices.Equal(events, []string{"coder: find it", "security: judge it"}) || len(b.Permits) != 0 {
+		t.Errorf("events %q, left %+v", events, b.Permits)
+	}
+}
 
 // The smaller of the server's and the repository's word counts.
 func TestConcurrency(t *testing.T) {

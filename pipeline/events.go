@@ -1,10 +1,12 @@
 package pipeline
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/agent"
+	"github.com/slipway-dev/slipway/pipeline/batch"
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -13,7 +15,7 @@ import (
 // An Event is one line of a build's --json stream, made of a journal entry. The
 // last line of a stream is a report.DoneEvent.
 type Event struct {
-	Event  string     `json:"event"` // phase, issue, call, land, debt, effect, gate
+	Event  string     `json:"event"` // phase, issue, call, land, debt, effect, gate, permit
 	At     time.Time  `json:"at"`
 	Build  string     `json:"build"`
 	Key    string     `json:"key"`
@@ -24,8 +26,18 @@ type Event struct {
 	Cost   report.USD `json:"cost_usd,omitzero"`
 	Took   int64      `json:"took_ms,omitempty"`
 	Debt   *debt.Item `json:"item,omitempty"`
-	Type   []string   `json:"type,omitempty"` // of a gate: the commands that people may type
+	Type   []string   `json:"type,omitempty"` // of a gate or permit: the commands that people may type
 }
+
+// A SlotEvent is the line of a --json stream that says how a subagent stands.
+type SlotEvent struct {
+	Event string    `json:"event"` // slot
+	At    time.Time `json:"at"`
+	Build string    `json:"build"`
+	slot
+}
+
+type slot = batch.Event
 
 // A Watch turns a journal into events, entry by entry.
 type Watch struct {
@@ -72,6 +84,14 @@ func (w *Watch) Add(e step.Entry) []Event {
 	if gate, changed := gateEvent(w.last, now); changed {
 		gate.At = e.At
 		out = append(out, gate)
+	}
+	for _, p := range now.Permits {
+		if !slices.Contains(w.last.Permits, p) {
+			event("permit", p.ID, "waiting", p.Type+": "+p.Description)
+			for _, c := range report.PermitChoices(now, p) {
+				out[len(out)-1].Type = append(out[len(out)-1].Type, c.Command)
+			}
+		}
 	}
 	w.last = now
 	return out

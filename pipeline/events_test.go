@@ -49,7 +49,7 @@ func TestRefusal(t *testing.T) {
 			"at a question": {State: report.WaitingAnswer, Gate: question}, "failed": {State: report.Failed},
 			"succeeded": {State: report.Succeeded}, "with debt": {State: report.SucceededWithDebt}, "planned": {State: report.Planned},
 		} {
-			if Refusal(b, signal) == "" {
+			if Refusal(b, signal, Said{}) == "" {
 				taken[name] = append(taken[name], signal)
 			}
 		}

@@ -43,6 +43,8 @@ type Fold struct {
 	approvals int          // that were checked
 	approved  string       // the hash of the plan that may be built
 
+	permits []*permitted // subagents that a person is asked about, oldest first
+
 	letGo time.Time // when a gate was opened last: waiting for a person costs no time
 
 	plan         *plan.Result
@@ -215,13 +217,14 @@ func (f *Fold) charge(e step.Entry) {
 	if is := f.byKey[first(e.Key)]; is != nil {
 		is.cost += e.CostMicros
 		var round, iteration int
-		if n, _ := fmt.Sscanf(e.Key, first(e.Key)+"/round-%d/iter-%d/coder", &round, &iteration); n == 2 && roleOf(e.Key) == coding.Coder.Name && !strings.Contains(e.Key, "/repair-") {
+		if n, _ := fmt.Sscanf(e.Key, first(e.Key)+"/round-%d/iter-%d/coder", &round, &iteration); n == 2 && roleOf(e.Key) == coding.Coder.Name && !strings.Contains(e.Key, "/repair-") && !isSubagent(e.Key) {
 			is.iterations++
 		}
 	}
 	if e.Runtime == "" {
 		return
 	}
+	f.settlePermits(e.Key)
 	line := report.Cost{Role: roleOf(e.Key), Runtime: e.Runtime, Model: e.Model}
 	f.costs[line] += e.CostMicros
 	f.calls[line]++
@@ -260,6 +263,8 @@ func (f *Fold) apply(e step.Entry) error {
 		return err
 	case strings.HasPrefix(e.Key, "signal/"):
 		return f.hear(e)
+	case strings.HasPrefix(e.Key, keyPermit("")):
+		return f.want(e)
 	case strings.HasPrefix(e.Key, "gate/"):
 		return f.wait(e)
 	case strings.HasPrefix(e.Key, "start/"):

@@ -24,6 +24,13 @@ func (f *Fold) hear(e step.Entry) error {
 	if f.end != nil || f.stop != nil && (h.Kind != CancelSignal || !f.stop.mayFinish()) {
 		return nil
 	}
+	if p := f.permitNamed(firstWord(h.Said)); p != nil && (h.Kind == ApproveSignal || h.Kind == RejectSignal) {
+		p.consent, p.by = allowed, who
+		if h.Kind == RejectSignal {
+			p.consent = refused
+		}
+		return nil
+	}
 	atPlan := f.gate != nil && f.gate.Kind == report.PlanGate
 	switch h.Kind {
 	case CancelSignal:
@@ -52,6 +59,12 @@ func (f *Fold) hear(e step.Entry) error {
 		f.steering = append(f.steering, h.Said.Text)
 	}
 	return nil
+}
+
+// firstWord is what an approval or a rejection names.
+func firstWord(s Said) string {
+	word, _, _ := strings.Cut(strings.TrimSpace(s.Hash+" "+s.Text), " ")
+	return strings.TrimSpace(word)
 }
 
 func by(what, who string) string {

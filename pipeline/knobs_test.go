@@ -230,7 +230,8 @@ var knobs = map[string]knob{
 		},
 		want: map[string]string{"3": "needs_human after 3 calls", "5000": "succeeded after 4 calls"},
 	},
-	"pipeline.max_concurrency": {shown: "pipeline/delegate_test.go TestConcurrency"},
+	"pipeline.max_concurrency":   {shown: "pipeline/delegate_test.go TestConcurrency"},
+	"pipeline.approve_subagents": {shown: "pipeline/delegate_test.go TestPermits"},
 	"pipeline.max_tasks": {
 		seen: set(func(w *world) {
 			w.ask = func(r *Request) { r.Fast, r.PlanOnly = true, true }

@@ -38,6 +38,7 @@ func keyEstimate(plan string) string { return strings.TrimSuffix(plan, "kept") +
 func keyRevision(n int) string       { return fmt.Sprintf("plan/revision-%d", n) }            // prefix
 func keyGate(hash string) string     { return "gate/" + hash[:12] }                           // effect, opened
 func keyApproved(hash string) string { return "gate/" + hash[:12] + "/approved" }             // effect, approved
+func keyPermit(id string) string     { return "permit/" + id }                                // choice, permitted
 func keySignal(id string) string     { return "signal/" + id }                                // choice, heard
 func keyStart(issue string) string   { return "start/" + issue }                              // choice, started
 func keyGiven(lane string) string    { return keyStop + "/" + lane }                          // choice, given

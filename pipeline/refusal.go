@@ -5,9 +5,12 @@ import "github.com/slipway-dev/slipway/pipeline/report"
 // Refusal says why a build as it stands has no use for a signal of that kind,
 // in words for the person who sent it, or nothing. Whether the build has ended
 // is the queue's to know.
-func Refusal(b report.Build, signal string) string {
+func Refusal(b report.Build, signal string, said Said) string {
 	switch signal {
 	case ApproveSignal, ReviseSignal, RejectSignal:
+		if len(b.Permits) > 0 && signal != ReviseSignal {
+			return permitRefusal(b, signal, firstWord(said))
+		}
 		if b.Gate == nil || b.Gate.Kind != report.PlanGate {
 			return "no plan of this build waits for an approval"
 		}

@@ -59,6 +59,8 @@ type world struct {
 	forge   Forge            // in the place of the local one
 	day     agent.Day        // what all builds share; nil: no bound
 	aged    time.Duration    // how long ago all that is recorded seems to be
+	// recorded hears the key of every entry, once the build knows it; may be nil.
+	recorded func(key string)
 
 	reviews int // that asked for changes
 }
@@ -159,6 +161,9 @@ func (w *world) run() (report.Build, error) {
 		Before: w.before, Signals: w.signals, Day: w.day,
 		Extend: func(context.Context) error { return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
+			if known := o.Recorded; w.recorded != nil {
+				o.Recorded = func(e step.Entry) { known(e); w.recorded(e.Key) }
+			}
 			return step.Open(ctx, aged{&w.log, w.aged}, w.log.Claim(), o)
 		},
 	})

@@ -158,7 +158,7 @@ func reopen(ctx context.Context, store *queue.SQLite, j queue.Job) error {
 	if err != nil {
 		return environment(err)
 	}
-	if why := pipeline.Refusal(account, pipeline.ResumeSignal); why != "" {
+	if why := pipeline.Refusal(account, pipeline.ResumeSignal, pipeline.Said{}); why != "" {
 		return fmt.Errorf("build %s has ended: %s; see: slipway status %s", j.ID, why, j.ID)
 	}
 	return environment(store.Send(ctx, j.ID, newSignal(pipeline.ResumeSignal, json.RawMessage(`{}`))))

@@ -137,6 +137,7 @@ func (o *options) claimLocal(ctx context.Context, conf config.Server, store queu
 		err := do(ctx, app.Claim{
 			Engine: engine, Store: store, Task: t, Request: l.Request,
 			Forge: pipeline.Local{Dir: l.Dir, Mirror: mirror}, Draining: draining,
+			Subagents: view.slot,
 		})
 		if err != nil && closed(draining) {
 			stop() // handed back, and not to be claimed again by us

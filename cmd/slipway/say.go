@@ -89,7 +89,7 @@ func (o *options) say(ctx context.Context, build, signal string, said pipeline.S
 		if err != nil {
 			return environment(err)
 		}
-		why := pipeline.Refusal(account, signal)
+		why := pipeline.Refusal(account, signal, said)
 		if why == "" && signal == pipeline.ApproveSignal {
 			if why, err = o.approval(ctx, store, conf, j, said.Hash); err != nil {
 				return err

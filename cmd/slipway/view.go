@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -25,6 +26,8 @@ type view struct {
 	watch *pipeline.Watch
 	after int64
 	line  string // the live line as it stands
+
+	mu sync.Mutex // held while something is shown
 }
 
 func newView(o *options, build string) *view {
@@ -56,6 +59,8 @@ func (v *view) catchUp(ctx context.Context, store queue.Store) {
 	if err != nil {
 		return // it shows with the next look, or the build says what is wrong
 	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	for _, e := range entries {
 		v.after = e.Seq
 		for _, event := range v.watch.Add(e) {
@@ -86,6 +91,8 @@ func (v *view) show(e pipeline.Event) {
 		}
 	case "debt":
 		text = fmt.Sprintf("  debt    %-28s %s", e.State, oneLine(e.Detail))
+	case "permit":
+		text = fmt.Sprintf("  asks    %s", oneLine(e.Detail))
 	case "gate":
 		if text = "goes on"; e.State == "waiting" {
 			text = "waits for " + oneLine(e.Detail)
@@ -95,8 +102,26 @@ func (v *view) show(e pipeline.Event) {
 	}
 	v.erase()
 	fmt.Fprintf(v.out, "%s  %s\n", e.At.Local().Format("15:04:05"), text)
+	if e.Event == "permit" {
+		for _, command := range e.Type {
+			fmt.Fprintf(v.out, "  type    %s\n", oneLine(command))
+		}
+	}
 	if e.Event == "gate" && e.State == "waiting" {
 		v.ask(v.watch.Fold.Report(e.At))
+	}
+}
+
+// slot shows how a subagent stands: each step in JSON, how it ended in text.
+func (v *view) slot(e pipeline.SlotEvent) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case v.json:
+		v.encode(e)
+	case e.State.Final():
+		v.erase()
+		fmt.Fprintf(v.out, "%s    asked   %-28s %s  %s\n", e.At.Local().Format("15:04:05"), oneLine(e.Type), e.State, oneLine(e.Error))
 	}
 }
 

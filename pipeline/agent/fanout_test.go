@@ -55,7 +55,7 @@ func (g *gather) play(req modeltest.Request) modeltest.Turn {
 		for i := range gathered {
 			prompts = append(prompts, fmt.Sprint("look at part ", i))
 		}
-		return modeltest.Turn{Calls: []modeltest.Call{{Tool: g.tool, Input: json.RawMessage(asks(prompts...))}}}
+		return modeltest.Turn{Calls: []modeltest.Call{{Tool: g.tool, Input: asks(prompts...)}}}
 	default:
 		g.mu.Lock()
 		g.result = results[len(results)-1].Text

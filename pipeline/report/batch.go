@@ -1,6 +1,9 @@
 package report
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // subagents says, one line for each batch, how its slots stand.
 func subagents(batches []Batch) section {
@@ -32,4 +35,25 @@ const maxSlots = 16
 var slotMarks = map[string]string{
 	"queued": "◌", "starting": "◔", "running": "⏳", "waiting_approval": "✋",
 	"completed": "✅", "failed": "❌", "timed_out": "⌛", "cancelled": "🚫", "skipped": "⏭",
+}
+
+// PermitChoices are what a person may type about a subagent that waits.
+func PermitChoices(b Build, p Permit) []Choice {
+	return []Choice{{b.typed("approve", p.ID), "lets it start"}, {b.typed("reject", p.ID), "skips it; the agent is told"}}
+}
+
+// permits lists the subagents that wait for a person's word, and what to type.
+func permits(b Build) section {
+	s := section{what: "subagent"}
+	for _, p := range b.Permits {
+		line := "- " + text(p.Type, 40) + " for " + code(p.Call, 100) + ", slot " + strconv.Itoa(p.Slot) + ": " + text(p.Description, 200)
+		for _, c := range PermitChoices(b, p) {
+			line += " · " + command(c.Command, 100) + " " + c.Does
+		}
+		s.rows = append(s.rows, line)
+	}
+	if len(s.rows) > 0 {
+		s.text = "**Subagents that wait for your word**\n"
+	}
+	return s
 }

@@ -55,7 +55,7 @@ func commentPage(b Build, listed []Issue, drawing, counts string) page {
 		stageTable(b.Stages),
 		commentIssues(b, listed),
 		section{text: counts},
-		subagents(b.Batches),
+		subagents(b.Batches), permits(b),
 	)
 	if drawing != "" {
 		p = append(p, section{text: "<details><summary>Issue graph</summary>\n\n" + drawing + "\n\n</details>"})

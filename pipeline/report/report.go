@@ -75,6 +75,7 @@ type Build struct {
 	Stages       []Stage       `json:"stages"`
 	Issues       []Issue       `json:"issues"`
 	Batches      []Batch       `json:"batches,omitempty"` // of subagents at work now; only the process that runs the build knows
+	Permits      []Permit      `json:"permits,omitempty"` // subagents that wait for a person's word, the oldest first
 	Debt         []debt.Item   `json:"debt"`
 	Verification *Verification `json:"verification,omitempty"`
 	Kept         []Ref         `json:"kept,omitempty"` // work that did not merge
@@ -164,6 +165,15 @@ type Slot struct {
 	Type  string `json:"subagent_type"`
 	State string `json:"state"` // as pipeline/batch names it
 	Error string `json:"error,omitempty"`
+}
+
+// A Permit is asked for by an agent that wants to start a subagent.
+type Permit struct {
+	ID          string `json:"id"` // what an answer names: 12 hex digits
+	Call        string `json:"call"`
+	Slot        int    `json:"slot"`
+	Type        string `json:"subagent_type"`
+	Description string `json:"description"`
 }
 
 // Verification is the judgement of the published commit.
