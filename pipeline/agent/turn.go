@@ -27,6 +27,7 @@ type Answer struct {
 	Role    string          `json:"role"`
 
 	liveSession string // Session, if this process ran the turn: a CLI's session dies with its directory
+	target      int    // whose session that is: 0 for the model key's own target, then its fallbacks
 	entry       step.Entry
 }
 
@@ -48,8 +49,8 @@ func (a Answer) said() string {
 const maxText = 16 << 10
 
 // turn returns the recorded answer of call.Step or runs the agent that the
-// model key stands for.
-func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runtime.Call) (Answer, error) {
+// model key stands for. Of its targets, the one numbered first is asked first.
+func (c *Crew) turn(ctx context.Context, work Workspace, model string, first int, call runtime.Call) (Answer, error) {
 	var ours Answer // as run returned it, with what the record does not tell
 	ran := false
 	held := c.hold(call)
@@ -57,7 +58,7 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runt
 	answer, err := step.Do(ctx, c.Journal, call.Step, func(ctx context.Context) (Answer, error) {
 		ran = true
 		var err error
-		ours, err = c.run(ctx, work, model, call, held)
+		ours, err = c.run(ctx, work, model, first, call, held)
 		return ours, err
 	})
 	if err != nil {
@@ -69,7 +70,7 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runt
 	} else {
 		commit = c.Journal.Commit(call.Step)
 	}
-	answer.liveSession = ours.liveSession
+	answer.liveSession, answer.target = ours.liveSession, ours.target
 	if commit != "" {
 		work.Found(commit)
 	}
@@ -77,12 +78,11 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runt
 }
 
 // run runs one turn for real: slot, worktree, budget, agent, commit.
-func (c *Crew) run(ctx context.Context, work Workspace, model string, call runtime.Call, held *hold) (Answer, error) {
-	target, err := c.Target(model)
+func (c *Crew) run(ctx context.Context, work Workspace, model string, first int, call runtime.Call, held *hold) (Answer, error) {
+	own, err := c.Target(model)
 	if err != nil {
 		return Answer{}, err
 	}
-	call.Model = target.Model
 	release, err := c.Slots.take(ctx, c.Draining)
 	if err != nil {
 		return Answer{}, err
@@ -95,16 +95,19 @@ func (c *Crew) run(ctx context.Context, work Workspace, model string, call runti
 		return Answer{}, fmt.Errorf("prepare the worktree of %s: %w", call.Step, err)
 	}
 
-	result, failure, err := c.try(ctx, target, call, held)
+	chain := append([]Target{own}, own.Fallbacks...)
+	end, err := c.descend(ctx, chain, first, call, held)
 	if err != nil {
 		return Answer{}, err
 	}
+	result, target := end.result, chain[end.target]
+	call.Model, call.Effort = target.Model, target.Effort // for the digest
 	if !json.Valid(result.Output) {
 		result.Output = nil // it could not be recorded; the text says what it was
 	}
 	a := Answer{
 		Output: result.Output, Session: result.Session, liveSession: result.Session,
-		Turns: result.Turns, Denials: result.Denials, Failure: failure, Role: call.Role,
+		Turns: result.Turns, Denials: result.Denials, Failure: end.failure, Role: call.Role, target: end.target,
 		entry: step.Entry{
 			Input: digest(call), CostMicros: result.CostMicros, Runtime: target.Name, Model: target.Model,
 			Tokens: step.Tokens{
@@ -158,19 +161,20 @@ func (c *Crew) collect(ctx context.Context, work Workspace) (commit, refusal str
 	}
 }
 
-// try runs the agent, again after transient failures. A failure is what ended
-// the call for good; an error is what must not be recorded. The budget is asked
-// before each try.
-func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *hold) (result runtime.Result, failure string, err error) {
+// try asks one target, again after transient failures. A *lapse says what ended
+// its call for good; any other error is what must not be recorded. The result
+// holds also what was spent before. The budget is asked before each try.
+func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *hold, spent runtime.Result, notice string) (result runtime.Result, err error) {
+	call.Model, call.Effort = target.Model, target.Effort
 	pause := c.Limits.Backoff
-	var spent runtime.Result
 	for attempt := 0; ; attempt++ {
 		if err := held.begin(ctx, call.Timeout); err != nil {
-			return spent, "", err
+			return spent, err
 		}
 		call.BudgetMicros = held.micros
 		start := time.Now()
-		result, err = c.once(ctx, target.Runtime, call)
+		result, err = c.once(ctx, target.Runtime, call, notice)
+		notice = "" // said
 		held.end(ctx, result.CostMicros, time.Since(start))
 		result.CostMicros += spent.CostMicros
 		result.Usage.Input += spent.Usage.Input
@@ -179,33 +183,32 @@ func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *
 		result.Usage.CacheWrite += spent.Usage.CacheWrite
 		spent = result
 		if err == nil {
-			return result, "", nil
+			return result, nil
 		}
 		if ctx.Err() != nil {
-			return result, "", context.Cause(ctx)
+			return result, context.Cause(ctx)
 		}
 		problem, ok := errors.AsType[*runtime.Error](err)
 		if !ok {
-			return result, "", fmt.Errorf("run %s: %w", call.Step, err)
+			return result, fmt.Errorf("run %s: %w", call.Step, err)
 		}
 		switch {
-		case problem.Class == runtime.Fatal:
-			return result, "", fmt.Errorf("%w: %s", ErrFatal, problem.Reason)
-		case problem.Class == runtime.Refused:
-			return result, problem.Reason, nil
+		case problem.Class == runtime.Fatal, problem.Class == runtime.Refused:
+			return result, &lapse{problem.Class, problem.Reason}
 		case attempt >= c.Limits.Retries:
-			return result, fmt.Sprintf("gave up after %d tries: %s", attempt+1, problem.Reason), nil
+			return result, &lapse{problem.Class, fmt.Sprintf("gave up after %d tries: %s", attempt+1, problem.Reason)}
 		}
 		c.Log.WarnContext(ctx, "agent call failed, trying again", "key", call.Step, "reason", problem.Reason, "pause", max(pause, problem.After))
 		if err := c.wait(ctx, max(pause, problem.After)); err != nil {
-			return result, "", err
+			return result, err
 		}
 		pause *= 2
 	}
 }
 
-// once runs the agent one time and writes its events to the transcript.
-func (c *Crew) once(ctx context.Context, rt runtime.Runtime, call runtime.Call) (runtime.Result, error) {
+// once runs the agent one time and writes the notice and its events to the
+// transcript.
+func (c *Crew) once(ctx context.Context, rt runtime.Runtime, call runtime.Call, notice string) (runtime.Result, error) {
 	path := c.transcript(call.Step)
 	if path == "" {
 		return rt.Run(ctx, call, func(runtime.Event) {})
@@ -219,7 +222,11 @@ func (c *Crew) once(ctx context.Context, rt runtime.Runtime, call runtime.Call) 
 	}
 	out := json.NewEncoder(file)
 	var lost error
-	result, err := rt.Run(ctx, call, func(e runtime.Event) { lost = errors.Join(lost, out.Encode(e)) })
+	emit := func(e runtime.Event) { lost = errors.Join(lost, out.Encode(e)) }
+	if notice != "" {
+		emit(runtime.Event{Kind: runtime.Notice, Text: notice})
+	}
+	result, err := rt.Run(ctx, call, emit)
 	if lost = errors.Join(lost, file.Close()); lost != nil {
 		c.Log.WarnContext(ctx, "the transcript is incomplete", "key", call.Step, "error", lost)
 	}
@@ -229,7 +236,11 @@ func (c *Crew) once(ctx context.Context, rt runtime.Runtime, call runtime.Call) 
 // digest names what the call was given, for audit and strict replay.
 func digest(call runtime.Call) string {
 	h := sha256.New()
-	for _, part := range []string{call.Role, call.Model, call.System, call.Prompt, string(call.Schema)} {
+	parts := []string{call.Role, call.Model, call.System, call.Prompt, string(call.Schema)}
+	if call.Effort != "" {
+		parts = append(parts, call.Effort)
+	}
+	for _, part := range parts {
 		_, _ = fmt.Fprintf(h, "%d\n%s", len(part), part) // a hash takes everything
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
