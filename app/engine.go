@@ -40,8 +40,12 @@ func NewEngine(conf config.Server, agents Agents, log *slog.Logger) (*pipeline.E
 	if err != nil {
 		return nil, fmt.Errorf("set up the sandbox: %w", err)
 	}
+	prices, err := pricesOf(conf)
+	if err != nil {
+		return nil, err
+	}
 	defaults := conf.Repo.Over(config.Defaults())
-	runtimes := &runtimes{agents: agents, box: box, cache: map[string]runtime.Runtime{}}
+	runtimes := &runtimes{agents: agents, box: box, prices: prices, cache: map[string]runtime.Runtime{}}
 	return &pipeline.Engine{
 		State: conf.StateDir, Box: box, Slots: agent.NewSlots(defaults.Limits.MaxParallelAgents),
 		Runtime: runtimes.get, Only: agents.Runtime, Defaults: defaults, Log: log,

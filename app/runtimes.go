@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/runtime"
 	"github.com/slipway-dev/slipway/pipeline/sandbox"
 )
@@ -15,6 +16,7 @@ import (
 type runtimes struct {
 	agents Agents
 	box    *sandbox.Box
+	prices runtime.Prices // for runtimes whose agents do not say what they cost
 
 	mu    sync.Mutex
 	cache map[string]runtime.Runtime
@@ -60,6 +62,18 @@ func (r *runtimes) make(ctx context.Context, name string) (runtime.Runtime, erro
 		return runtime.NewReplay(r.agents.Recordings, runtime.ReplayOptions{})
 	}
 	return nil, fmt.Errorf("runtime %q is not known", name)
+}
+
+// pricesOf are the built-in prices of models, and those of the server's file
+// beside or instead of them.
+func pricesOf(conf config.Server) (runtime.Prices, error) {
+	own := runtime.Prices{}
+	for model, p := range conf.Prices {
+		own[model] = runtime.Price{
+			Input: int64(p.Input), Output: int64(p.Output), CacheRead: int64(p.CacheRead), CacheWrite: int64(p.CacheWrite),
+		}
+	}
+	return runtime.NewPrices(own)
 }
 
 // pick returns the entries of environ with one of the keys.

@@ -111,7 +111,12 @@ func (r *reader[T]) entry(prefix, key string, name, value *yaml.Node) {
 	isSection := false
 	for _, k := range r.knobs {
 		if k.key == key {
-			if err := k.read(r.into, value); err != nil {
+			err := k.read(r.into, value)
+			if list, ok := errors.AsType[*Error](err); ok {
+				r.problems = append(r.problems, list.Problems...)
+				return
+			}
+			if err != nil {
 				r.problem(value.Line, key, err.Error())
 				return
 			}

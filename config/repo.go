@@ -189,7 +189,7 @@ func Defaults() Repo {
 // Parse reads one layer. The error is an *Error that lists every problem.
 func Parse(file []byte, origin string) (Repo, error) {
 	r := Repo{Models: Models{}, origins: map[string]string{}}
-	in := reader[Repo]{knobs: repoKnobs, into: &r, origin: origin, origins: r.origins}
+	in := reader[Repo]{knobs: repoKnobs, into: &r, origin: origin, origins: r.origins, other: refusePrices}
 	if err := in.read(file); err != nil {
 		return Repo{}, err
 	}

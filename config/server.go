@@ -25,7 +25,8 @@ type Server struct {
 	Sandbox  string // sandbox: auto, bubblewrap, landlock or none
 	GitHub   GitHub
 	Slots    Slots
-	Repo     Repo // repository: what counts where a repository and its owner say nothing; a layer
+	Prices   Prices // prices: of models, beside the built-in ones or instead of them
+	Repo     Repo   // repository: what counts where a repository and its owner say nothing; a layer
 }
 
 // GitHub is the App and the GitHub that it lives on.
@@ -64,6 +65,7 @@ var serverKnobs = []knob[Server]{
 	words("github.slug", func(s *Server) *string { return &s.GitHub.Slug }, checkSlug),
 	whole("slots.deliveries", func(s *Server) *int { return &s.Slots.Deliveries }, 1, 256),
 	whole("slots.builds", func(s *Server) *int { return &s.Slots.Builds }, 1, 64),
+	newKnob(pricesKey, func(s *Server) *Prices { return &s.Prices }, readPrices, Prices.String),
 }
 
 // LoadServer reads the file at path, if path is not empty, then the
@@ -145,7 +147,7 @@ func (s *Server) readFile(file []byte, origin string) error {
 		if key != repoSection {
 			return nil, false
 		}
-		r := reader[Repo]{knobs: repoKnobs, into: &s.Repo, origin: origin, origins: s.Repo.origins}
+		r := reader[Repo]{knobs: repoKnobs, into: &s.Repo, origin: origin, origins: s.Repo.origins, other: refusePrices}
 		r.section("", n)
 		for i := range r.problems {
 			r.problems[i].Key = strings.TrimSuffix(repoSection+"."+r.problems[i].Key, ".")

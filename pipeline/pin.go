@@ -69,7 +69,7 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 	if err != nil {
 		return pinned{}, err
 	}
-	conf, err := b.configuration(ctx, trunk)
+	conf, err := b.configured(ctx, b.mirror, trunk)
 	if err != nil {
 		return pinned{}, err
 	}

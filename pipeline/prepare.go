@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/repo"
 	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -40,7 +41,7 @@ func (b *build) prepare(ctx context.Context) error {
 		}
 	}
 	var err error
-	if b.conf, err = b.configuration(ctx, b.fold.pinned().ConfigSHA); err != nil {
+	if b.conf, err = b.configured(ctx, b.mirror, b.fold.pinned().ConfigSHA); err != nil {
 		return err
 	}
 	if b.Request.MaxParallel > 0 {
@@ -61,40 +62,71 @@ func (b *build) prepare(ctx context.Context) error {
 }
 
 // targets resolves every role before the first one is asked: a missing CLI or
-// log-in is told at once, not when the first reviewer is due.
+// log-in is told at once, not when the first reviewer is due. That of a fallback
+// too, which is no fallback without.
 func (b *build) targets(ctx context.Context) (map[string]agent.Target, error) {
 	targets := map[string]agent.Target{}
 	for _, role := range roles {
-		t, err := b.conf.Models.Resolve(b.conf.Runtime, role)
-		if b.Only != "" {
-			t, err = config.Target{Runtime: b.Only, Model: t.Model}, nil
-		}
+		chain, err := b.conf.Resolve(b.Only, role)
 		if err != nil {
 			return nil, err
 		}
-		rt, err := b.Runtime(ctx, t.Runtime)
-		if err != nil {
-			return nil, err
+		var made []agent.Target
+		for _, t := range chain {
+			rt, err := b.Runtime(ctx, t.Runtime)
+			if err != nil {
+				return nil, err
+			}
+			made = append(made, agent.Target{Runtime: rt, Name: t.Runtime, Model: t.Model, Effort: t.Effort})
 		}
-		targets[role] = agent.Target{Runtime: rt, Name: t.Runtime, Model: t.Model}
+		first := made[0]
+		first.Fallbacks = made[1:]
+		targets[role] = first
 	}
 	return targets, nil
 }
 
-// configuration is the repository's file at a commit over the layers below it.
-func (b *build) configuration(ctx context.Context, commit string) (config.Repo, error) {
-	text, err := b.mirror.File(ctx, commit, configFile)
-	if errors.Is(err, os.ErrNotExist) {
-		return b.Defaults, nil
-	}
+// Configuration is what a build of the repository would go by now: its file on
+// the default branch over the layers below. A bad one is a *config.Error.
+func (e *Engine) Configuration(ctx context.Context, f Forge, r forge.Repo) (config.Repo, error) {
+	mirror, err := e.Mirror(ctx, r)
 	if err != nil {
 		return config.Repo{}, err
 	}
-	own, err := config.Parse(text, configFile)
+	cred, err := f.Credential(ctx)
+	if err != nil {
+		return config.Repo{}, fmt.Errorf("get a credential for git: %w", err)
+	}
+	remote := repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}
+	standard, err := mirror.DefaultBranch(ctx, remote)
 	if err != nil {
 		return config.Repo{}, err
 	}
-	return own.Over(b.Defaults), nil
+	trunk, err := mirror.Fetch(ctx, remote, standard)
+	if err != nil {
+		return config.Repo{}, err
+	}
+	return e.configured(ctx, mirror, trunk)
+}
+
+// configured is the repository's file at a commit over the layers below it.
+func (e *Engine) configured(ctx context.Context, mirror *repo.Mirror, commit string) (config.Repo, error) {
+	conf := e.Defaults
+	switch text, err := mirror.File(ctx, commit, configFile); {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return config.Repo{}, err
+	default:
+		own, err := config.Parse(text, configFile)
+		if err != nil {
+			return config.Repo{}, err
+		}
+		conf = own.Over(conf)
+	}
+	if e.Only != "" {
+		return conf, nil // resolved otherwise, and checked there
+	}
+	return conf, conf.Check()
 }
 
 // settleIn makes this claim's directory and clone.

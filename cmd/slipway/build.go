@@ -31,11 +31,16 @@ type buildFlags struct {
 }
 
 func (f *buildFlags) agents(cmd *cobra.Command) {
+	f.runtimes(cmd)
+	cmd.Flags().StringVar(&f.record, "record", "", "directory to record every agent call in")
+}
+
+// runtimes are the flags that say how agents are run.
+func (f *buildFlags) runtimes(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.runtime, "runtime", "", "how agents are run: claude_code, command or replay (default from configuration)")
 	flags.StringVar(&f.agentCommand, "agent-command", "", "the program of runtime command, with its arguments")
 	flags.StringVar(&f.recordings, "recordings", "", "what runtime replay plays: a txtar file or a directory of JSON files")
-	flags.StringVar(&f.record, "record", "", "directory to record every agent call in")
 }
 
 func newBuild(o *options) *cobra.Command {
@@ -102,14 +107,8 @@ func (f *buildFlags) local() (localBuild, error) {
 	if f.repo == "" {
 		return l, errors.New("--repo is required: for example --repo . for the repository you are in")
 	}
-	dir, err := filepath.Abs(f.repo)
+	dir, err := findRepo(f.repo)
 	if err != nil {
-		return l, err
-	}
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return l, fmt.Errorf("--repo: %w", err)
-	}
-	if err := checkRepo(dir); err != nil {
 		return l, err
 	}
 	if f.maxParallel < 0 {
@@ -164,6 +163,18 @@ func (f *buildFlags) request() (pipeline.Request, error) {
 	}
 	r.Given, r.Goal = &given, given.PRD.Title+"\n\n"+given.PRD.ValidatedDescription
 	return r, nil
+}
+
+// findRepo is the real path of a repository that somebody named.
+func findRepo(named string) (string, error) {
+	dir, err := filepath.Abs(named)
+	if err != nil {
+		return "", err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", fmt.Errorf("--repo: %w", err)
+	}
+	return dir, checkRepo(dir)
 }
 
 // checkRepo wants the top of a git repository, or a bare one. Any other

@@ -62,9 +62,11 @@ type Place struct {
 
 // A Target is what runs a role: a runtime, its name, a model.
 type Target struct {
-	Runtime runtime.Runtime
-	Name    string
-	Model   string
+	Runtime   runtime.Runtime
+	Name      string
+	Model     string
+	Effort    string   // how hard the model thinks; empty: its default
+	Fallbacks []Target // asked in turn when this one fails for good; theirs do not count
 }
 
 // A Crew is what all calls of a build share. It is set up once and not changed.
@@ -161,12 +163,13 @@ func converse[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Ou
 		Timeout: c.Limits.Timeout, Idle: c.Limits.Idle, MaxTurns: c.Limits.MaxTurns,
 	}
 	model, repairs := cmp.Or(r.Model, r.Name), cmp.Or(r.Repairs, c.Limits.Repairs)
+	first := 0
 	for turn := 0; ; turn++ {
 		call.Step = key
 		if turn > 0 {
 			call.Step = fmt.Sprintf("%s/repair-%d", key, turn)
 		}
-		answer, err := c.turn(ctx, at.Work, model, call)
+		answer, err := c.turn(ctx, at.Work, model, first, call)
 		if err != nil {
 			return out, "", err
 		}
@@ -183,7 +186,7 @@ func converse[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Ou
 		if turn >= repairs {
 			return out, fmt.Sprintf("no valid answer after %d turns: %s", turn+1, errs[0]), nil
 		}
-		call.Session = answer.liveSession
+		call.Session, first = answer.liveSession, answer.target
 		call.Repair = &runtime.Repair{Previous: answer.said(), Errors: errs}
 	}
 }

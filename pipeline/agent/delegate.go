@@ -195,7 +195,7 @@ func (e errand) run(ctx context.Context, control *batch.Control) (string, error)
 	crew := *p.crew
 	crew.depth, crew.Draining = crew.depth+1, nil // it is a part of a call that runs
 	limits := crew.Limits
-	answer, err := crew.turn(ctx, reading(p.call.Dir), e.kind.Model, runtime.Call{
+	answer, err := crew.turn(ctx, reading(p.call.Dir), e.kind.Model, 0, runtime.Call{
 		Step: e.key, Role: e.kind.Type, System: system, Prompt: prompt, Tools: e.kind.Tools,
 		Dir: p.call.Dir, ReadOnly: true, ReadOnlyDirs: p.call.ReadOnlyDirs,
 		Timeout: limits.Timeout, Idle: limits.Idle, MaxTurns: limits.MaxTurns,

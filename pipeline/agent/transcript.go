@@ -18,6 +18,14 @@ type transcript struct {
 	mu   sync.Mutex
 	file *os.File
 	lost error
+	next string // a notice for when it is opened again
+}
+
+// note keeps a notice for the try that comes next.
+func (t *transcript) note(notice string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next = notice
 }
 
 // open begins to write, after what earlier tries have written.
@@ -35,6 +43,10 @@ func (t *transcript) open() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.file = file
+	if t.next != "" {
+		t.lost = t.encode(runtime.Event{Kind: runtime.Notice, Text: t.next})
+		t.next = ""
+	}
 	return nil
 }
 
@@ -43,9 +55,11 @@ func (t *transcript) write(e runtime.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.file != nil {
-		t.lost = errors.Join(t.lost, json.NewEncoder(t.file).Encode(e))
+		t.lost = errors.Join(t.lost, t.encode(e))
 	}
 }
+
+func (t *transcript) encode(e runtime.Event) error { return json.NewEncoder(t.file).Encode(e) }
 
 // close ends the file and returns what could not be written.
 func (t *transcript) close() error {

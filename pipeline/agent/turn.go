@@ -25,6 +25,7 @@ type Answer struct {
 	Role    string          `json:"role"`
 
 	liveSession string // Session, if this process ran the turn: a CLI's session dies with its directory
+	target      int    // whose session that is: 0 for the model key's own target, then its fallbacks
 	entry       step.Entry
 }
 
@@ -46,8 +47,8 @@ func (a Answer) said() string {
 const maxText = 16 << 10
 
 // turn returns the recorded answer of call.Step or runs the agent that the
-// model key stands for.
-func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runtime.Call) (Answer, error) {
+// model key stands for. Of its targets, the one numbered first is asked first.
+func (c *Crew) turn(ctx context.Context, work Workspace, model string, first int, call runtime.Call) (Answer, error) {
 	var ours Answer // as run returned it, with what the record does not tell
 	ran := false
 	held := c.hold(call)
@@ -55,7 +56,7 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runt
 	answer, err := step.Do(ctx, c.Journal, call.Step, func(ctx context.Context) (Answer, error) {
 		ran = true
 		var err error
-		ours, err = c.run(ctx, work, model, call, held)
+		ours, err = c.run(ctx, work, model, first, call, held)
 		return ours, err
 	})
 	if err != nil {
@@ -67,7 +68,7 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runt
 	} else {
 		answer.entry = c.Journal.Entry(call.Step)
 	}
-	answer.liveSession = ours.liveSession
+	answer.liveSession, answer.target = ours.liveSession, ours.target
 	if commit := answer.entry.Commit; commit != "" {
 		work.Found(commit)
 	}
@@ -75,12 +76,11 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runt
 }
 
 // run runs one turn for real: slot, worktree, budget, agent, commit.
-func (c *Crew) run(ctx context.Context, work Workspace, model string, call runtime.Call, held *hold) (Answer, error) {
-	target, err := c.Target(model)
+func (c *Crew) run(ctx context.Context, work Workspace, model string, first int, call runtime.Call, held *hold) (Answer, error) {
+	own, err := c.Target(model)
 	if err != nil {
 		return Answer{}, err
 	}
-	call.Model = target.Model
 	seat, err := c.Slots.sit(ctx, c.Draining)
 	if err != nil {
 		return Answer{}, err
@@ -97,16 +97,19 @@ func (c *Crew) run(ctx context.Context, work Workspace, model string, call runti
 	defer stop(nil)
 	said := &transcript{path: c.transcript(call.Step)}
 	call.Functions = c.functions(&parent{crew: c, call: call, seat: seat, said: said, stop: stop})
-	result, failure, err := c.try(ctx, target, call, held, said)
+	chain := append([]Target{own}, own.Fallbacks...)
+	end, err := c.descend(ctx, chain, first, call, held, said)
 	if err != nil {
 		return Answer{}, err
 	}
+	result, target := end.result, chain[end.target]
+	call.Model, call.Effort = target.Model, target.Effort // for the digest
 	if !json.Valid(result.Output) {
 		result.Output = nil // it could not be recorded; the text says what it was
 	}
 	a := Answer{
 		Output: result.Output, Session: result.Session, liveSession: result.Session,
-		Turns: result.Turns, Denials: result.Denials, Failure: failure, Role: call.Role,
+		Turns: result.Turns, Denials: result.Denials, Failure: end.failure, Role: call.Role, target: end.target,
 		entry: step.Entry{
 			Input: digest(call), CostMicros: result.CostMicros, Runtime: target.Name, Model: target.Model,
 			Tokens: step.Tokens{
@@ -160,15 +163,15 @@ func (c *Crew) collect(ctx context.Context, work Workspace) (commit, refusal str
 	}
 }
 
-// try runs the agent, again after transient failures. A failure is what ended
-// the call for good; an error is what must not be recorded. The budget is asked
-// before each try.
-func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *hold, said *transcript) (result runtime.Result, failure string, err error) {
+// try asks one target, again after transient failures. A *lapse says what ended
+// its call for good; any other error is what must not be recorded. The result
+// holds also what was spent before. The budget is asked before each try.
+func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *hold, said *transcript, spent runtime.Result) (result runtime.Result, err error) {
+	call.Model, call.Effort = target.Model, target.Effort
 	pause := c.Limits.Backoff
-	var spent runtime.Result
 	for attempt := 0; ; attempt++ {
 		if err := held.begin(ctx, call.Timeout); err != nil {
-			return spent, "", err
+			return spent, err
 		}
 		call.BudgetMicros = held.micros
 		start := time.Now()
@@ -181,26 +184,24 @@ func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *
 		result.Usage.CacheWrite += spent.Usage.CacheWrite
 		spent = result
 		if err == nil {
-			return result, "", nil
+			return result, nil
 		}
 		if ctx.Err() != nil {
-			return result, "", context.Cause(ctx)
+			return result, context.Cause(ctx)
 		}
 		problem, ok := errors.AsType[*runtime.Error](err)
 		if !ok {
-			return result, "", fmt.Errorf("run %s: %w", call.Step, err)
+			return result, fmt.Errorf("run %s: %w", call.Step, err)
 		}
 		switch {
-		case problem.Class == runtime.Fatal:
-			return result, "", fmt.Errorf("%w: %s", ErrFatal, problem.Reason)
-		case problem.Class == runtime.Refused:
-			return result, problem.Reason, nil
+		case problem.Class == runtime.Fatal, problem.Class == runtime.Refused:
+			return result, &lapse{problem.Class, problem.Reason}
 		case attempt >= c.Limits.Retries:
-			return result, fmt.Sprintf("gave up after %d tries: %s", attempt+1, problem.Reason), nil
+			return result, &lapse{problem.Class, fmt.Sprintf("gave up after %d tries: %s", attempt+1, problem.Reason)}
 		}
 		c.Log.WarnContext(ctx, "agent call failed, trying again", "key", call.Step, "reason", problem.Reason, "pause", max(pause, problem.After))
 		if err := c.wait(ctx, max(pause, problem.After)); err != nil {
-			return result, "", err
+			return result, err
 		}
 		pause *= 2
 	}
@@ -221,7 +222,11 @@ func (c *Crew) once(ctx context.Context, rt runtime.Runtime, call runtime.Call, 
 // digest names what the call was given, for audit and strict replay.
 func digest(call runtime.Call) string {
 	h := sha256.New()
-	for _, part := range []string{call.Role, call.Model, call.System, call.Prompt, string(call.Schema)} {
+	parts := []string{call.Role, call.Model, call.System, call.Prompt, string(call.Schema)}
+	if call.Effort != "" {
+		parts = append(parts, call.Effort)
+	}
+	for _, part := range parts {
 		_, _ = fmt.Fprintf(h, "%d\n%s", len(part), part) // a hash takes everything
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))

@@ -150,6 +150,9 @@ func (r *Claude) arguments(c Call) (args []string, prompt string) {
 	if c.Model != "" {
 		args = append(args, "--model", c.Model)
 	}
+	if c.Effort != "" {
+		args = append(args, "--effort", c.Effort)
+	}
 	if c.MaxTurns > 0 {
 		args = append(args, "--max-turns", strconv.Itoa(c.MaxTurns))
 	}

@@ -312,6 +312,23 @@ func TestClaudeRepairTurnIsChargedOnce(t *testing.T) {
 	}
 }
 
+func TestClaudeThinksAsHardAsItIsAsked(t *testing.T) {
+	modeltest.Claude(t)
+	b := bubblewrap(t)
+	for _, effort := range []string{"low", "medium", "high", "xhigh", "max"} {
+		r, model := claude(t, b, func(modeltest.Request) modeltest.Turn { return modeltest.Turn{Text: "Done."} })
+		c := claudeCall(t)
+		c.Model, c.Effort = "opus", effort
+		if _, err := r.Run(t.Context(), c, quiet); err != nil {
+			t.Fatalf("%s: %v", effort, err)
+		}
+		requests := model.Requests()
+		if got := requests[len(requests)-1].OutputConfig.Effort; got != effort {
+			t.Errorf("the model was asked with the effort %q, want %q", got, effort)
+		}
+	}
+}
+
 func TestClaudeOffersOnlyTheToolsOfTheRole(t *testing.T) {
 	modeltest.Claude(t)
 	r, model := claude(t, bubblewrap(t), func(req modeltest.Request) modeltest.Turn {

@@ -24,8 +24,8 @@ const exitTransient = 75
 //	{"version":1,"step":"…","role":"coder","system":"…","prompt":"…","tools":["READ","EDIT"],"schema":{…},"model":"…",
 //	 "dir":"…","max_turns":150,"timeout_seconds":2700,"session":"","repair":{"previous":"…","errors":["…"]}}
 //
-// It writes JSON lines, of which the last result counts; a line that is no JSON
-// object is text:
+// and, where one is configured, "effort":"high" beside the model. It writes JSON
+// lines, of which the last result counts; a line that is no JSON object is text:
 //
 //	{"type":"text","text":"…"}
 //	{"type":"tool_call","name":"EDIT","input":{…}}
@@ -69,6 +69,7 @@ type commandRequest struct {
 	Tools          []Tool          `json:"tools"`
 	Schema         json.RawMessage `json:"schema"`
 	Model          string          `json:"model"`
+	Effort         string          `json:"effort,omitempty"`
 	Dir            string          `json:"dir"`
 	MaxTurns       int             `json:"max_turns"`
 	TimeoutSeconds int64           `json:"timeout_seconds"`
@@ -96,7 +97,7 @@ type commandLine struct {
 func (r *Command) Run(ctx context.Context, c Call, emit func(Event)) (Result, error) {
 	request, err := json.Marshal(commandRequest{
 		Version: 1, Step: c.Step, Role: c.Role, System: c.System, Prompt: c.Prompt,
-		Tools: append([]Tool{}, c.Tools...), Schema: orNull(c.Schema), Model: c.Model, Dir: c.Dir,
+		Tools: append([]Tool{}, c.Tools...), Schema: orNull(c.Schema), Model: c.Model, Effort: c.Effort, Dir: c.Dir,
 		MaxTurns: c.MaxTurns, TimeoutSeconds: seconds(c.Timeout), Session: c.Session, Repair: c.Repair,
 	})
 	if err != nil {

@@ -51,6 +51,13 @@ func TestCommandTellsTheProgramAllItNeeds(t *testing.T) {
 	if string(res.Output) != want {
 		t.Errorf("the program read\n%s, want\n%s", res.Output, want)
 	}
+	c.Effort = "high"
+	if res, err = shell(t, `printf '{"type":"result","output":%s}' "$(cat)"`).Run(t.Context(), c, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if want = strings.Replace(want, `"model":"sonnet",`, `"model":"sonnet","effort":"high",`, 1); string(res.Output) != want {
+		t.Errorf("with an effort the program read\n%s, want\n%s", res.Output, want)
+	}
 }
 
 func TestCommandReadsWhatTheProgramWrites(t *testing.T) {

@@ -20,6 +20,10 @@ type Request struct {
 		Name string `json:"name"`
 	} `json:"tool_choice"`
 
+	OutputConfig struct {
+		Effort string `json:"effort"`
+	} `json:"output_config"`
+
 	Scenario string      `json:"-"` // the path of the base URL, without slashes around it
 	Header   http.Header `json:"-"`
 }
