@@ -146,14 +146,23 @@ func say(value any) modeltest.Turn {
 
 func TestClaudeConforms(t *testing.T) {
 	modeltest.Claude(t)
-	b := bubblewrap(t)
-	runtimetest.Run(t, func(t *testing.T, c runtimetest.Case) runtime.Runtime {
+	runtimetest.Run(t, claudes(bubblewrap(t)), claudeOptions)
+}
+
+func TestClaudeLeavesNoProcess(t *testing.T) {
+	modeltest.Claude(t)
+	runtimetest.RunEndings(t, claudes(bubblewrap(t)), runtimetest.Endings(20), claudeOptions)
+}
+
+// The CLI takes a second to start, more on a busy machine.
+var claudeOptions = runtimetest.Options{Idle: 5 * time.Second, Many: 3}
+
+// claudes makes runtimes whose model asks for the acts of the suite.
+func claudes(b *sandbox.Box) runtimetest.Factory {
+	return func(t *testing.T, c runtimetest.Case) runtime.Runtime {
 		r, _ := claude(t, b, suiteModel(c))
 		return r
-	}, runtimetest.Options{
-		Idle: 5 * time.Second, // the CLI takes a second to start, more on a busy machine
-		Many: 3,
-	})
+	}
 }
 
 // Without bubblewrap the CLI asks for permissions, and is granted those of the role.

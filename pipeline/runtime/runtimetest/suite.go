@@ -485,16 +485,17 @@ func testCancel(t *testing.T, s *stage) {
 }
 
 // waitUntilStarted returns when the agent is in the middle of its work.
-func (s *stage) waitUntilStarted(ended <-chan error) {
+func (s *stage) waitUntilStarted(ended chan error) {
 	s.t.Helper()
 	if s.opts.Childless == "" {
 		waitForChild(s.t, s.c.Child, ended)
 		return
 	}
 	s.t.Logf("there is no process to see: %s", s.opts.Childless)
-	eventually(s.t, "the agent did not say that it started", ended, func() bool {
-		return strings.Contains(s.said(), "started")
-	})
+	why := await("the agent did not say that it started", ended, func() bool { return strings.Contains(s.said(), "started") })
+	if why != "" {
+		s.t.Fatal(why)
+	}
 }
 
 func testUnicode(t *testing.T, s *stage) {
