@@ -42,7 +42,7 @@ var runtimeKinds = []runtimeKind{
 	{name: "command"},
 	{name: "replay"},
 	{name: "open_code", later: true, model: "minimax/minimax-m2.5"},
-	{name: "codex", later: true},
+	{name: "codex"},
 	{name: "native", later: true},
 }
 

@@ -65,6 +65,7 @@ func NewCodex(opts CodexOptions) (*Codex, error) {
 	if err != nil {
 		return nil, fmt.Errorf("runtime codex: %w", err)
 	}
+	r.base.Path = cmp.Or(r.base.Path, "/")
 	return r, nil
 }
 
@@ -80,6 +81,9 @@ func (r *Codex) Run(ctx context.Context, c Call, emit func(Event)) (Result, erro
 	}
 	if c.Session != "" && !codexSession.MatchString(c.Session) {
 		return Result{}, &Error{Class: Refused, Reason: fmt.Sprintf("%q is no session of codex", clip(c.Session))}
+	}
+	if r.opts.Box.Mode() == sandbox.None && strings.HasPrefix(c.Home, "/tmp/") {
+		return Result{}, &Error{Class: Fatal, Reason: fmt.Sprintf("codex does not confine its commands when its HOME is temporary: %s; use another state directory", c.Home)}
 	}
 	c.Idle = cmp.Or(max(c.Idle, 0), DefaultIdle)
 	c.tap, err = newTap(ctx, tapOptions{
@@ -139,11 +143,11 @@ func (r *Codex) command(program string, s codexSetup) sandbox.Command {
 	}
 }
 
-// mode is how the CLI confines its own commands. In a box of bubblewrap they are
-// confined already, and its own sandbox could not start.
+// mode is how the CLI confines its own commands. In a box they are confined
+// already, by the same rights, and its own sandbox could not start there.
 func (r *Codex) mode(c Call) string {
 	switch {
-	case r.opts.Box.Mode() == sandbox.Bubblewrap:
+	case r.opts.Box.Mode() != sandbox.None:
 		return "danger-full-access"
 	case mayWrite(c):
 		return "workspace-write"
