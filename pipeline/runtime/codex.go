@@ -101,14 +101,15 @@ func (r *Codex) Run(ctx context.Context, c Call, emit func(Event)) (Result, erro
 	out := codexOutput{emit: emit, hide: r.hide, tap: c.tap}
 	end, err := runLines(ctx, r.opts.Box, r.command(program, setup), c, r.hide, out.line)
 	res := out.settle(c)
-	if err != nil {
-		return res, err
+	if err == nil {
+		if failure := out.failure(c, end); failure != nil {
+			err = failure
+		}
 	}
-	if failure := out.failure(c, end); failure != nil {
-		failure.Reason = r.hide.text(failure.Reason)
-		return res, failure
+	if failure, ok := errors.AsType[*Error](err); ok { // a provider may quote the key
+		err = &Error{Class: failure.Class, Reason: r.hide.text(failure.Reason), After: failure.After, Err: failure.Err}
 	}
-	return res, nil
+	return res, err
 }
 
 var codexSession = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
@@ -202,11 +203,19 @@ func (r *Codex) program() (string, error) {
 // codexFiles is what the sandbox has to show of an installation: the package
 // whose bin the program lies in, for it starts programs of its own beside it.
 func codexFiles(program string) []string {
-	root := filepath.Dir(filepath.Dir(program))
+	bin := filepath.Dir(program)
 	for _, name := range []string{"codex-package.json", "package.json"} {
-		if _, err := os.Stat(filepath.Join(root, name)); err == nil {
-			return []string{root}
+		if exists(filepath.Join(filepath.Dir(bin), name)) {
+			return []string{filepath.Dir(bin)}
 		}
 	}
+	if scripts := filepath.Join(bin, "codex-code-mode-host"); exists(scripts) {
+		return []string{program, scripts}
+	}
 	return []string{program}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

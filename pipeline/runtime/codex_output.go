@@ -198,7 +198,7 @@ func (o *codexOutput) failure(c Call, end ended) *Error {
 		}
 		return nil
 	case seen != nil:
-		return &Error{Class: seen.Class, Reason: seen.Reason, After: seen.After, Err: seen.Err}
+		return seen
 	case o.trouble != "":
 		return &Error{Class: codexClass(o.trouble), Reason: "codex failed: " + clip(o.trouble)}
 	case strings.Contains(end.Stderr, "config"):

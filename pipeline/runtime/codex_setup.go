@@ -141,6 +141,7 @@ func (s codexSetup) config() string {
 	set("exclude", []string{codexKey})
 
 	table("sandbox_workspace_write")
+	set("writable_roots", []string{s.Home})
 	set("network_access", true) // as in a box of bubblewrap; builds fetch what they need
 
 	// What a repository brings is not to be trusted, whatever was said before.

@@ -310,11 +310,12 @@ func TestCodexClassifiesFailures(t *testing.T) {
 		stop   string
 	}{
 		{name: "too many requests", turn: modeltest.Turn{Status: 429, Error: "Slow down"}, class: runtime.Transient, reason: "429"},
-		{name: "no authority", turn: modeltest.Turn{Status: 401, Error: "Incorrect API key provided"}, class: runtime.Fatal, reason: "OPENAI_API_KEY"},
+		{name: "no authority", turn: modeltest.Turn{Status: 401, Error: "Incorrect API key provided: " + modeltest.Key}, class: runtime.Fatal, reason: "provided: [OPENAI_API_KEY]; check the key"},
 		{name: "no right", turn: modeltest.Turn{Status: 403, Error: "Country not supported"}, class: runtime.Fatal, reason: "Country"},
 		{name: "no credit", turn: modeltest.Turn{Status: 429, Error: "You exceeded your current quota", Type: "insufficient_quota"}, class: runtime.Fatal, reason: "quota"},
 		{name: "an unknown model", turn: modeltest.Turn{Status: 404, Error: "The model nope does not exist"}, class: runtime.Fatal, reason: "nope"},
 		{name: "a bad request", turn: modeltest.Turn{Status: 400, Error: "prompt is odd"}, class: runtime.Refused, reason: "400: prompt is odd"},
+		{name: "a prompt that is longer than the CLI takes", change: func(c *runtime.Call) { c.Prompt = strings.Repeat("word ", 1<<18) }, class: runtime.Refused, reason: "1048576"},
 		{name: "a page of a proxy", turn: modeltest.Turn{Page: "<html>"}, class: runtime.Transient, reason: "text/html"},
 		{name: "a connection that breaks", turn: modeltest.Turn{Reset: true}, class: runtime.Transient, reason: "cannot be reached"},
 		{
