@@ -58,6 +58,17 @@ func (r *runtimes) make(ctx context.Context, name string) (runtime.Runtime, erro
 			return nil, err
 		}
 		return claude, claude.Check(ctx)
+	case "codex":
+		codex, err := runtime.NewCodex(runtime.CodexOptions{
+			Path:    lookup(r.agents.Environ, "SLIPWAY_CODEX"),
+			Env:     pick(r.agents.Environ, "OPENAI_BASE_URL"),
+			Secrets: pick(r.agents.Environ, "CODEX_API_KEY", "OPENAI_API_KEY"),
+			Box:     r.box,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return codex, codex.Check(ctx)
 	case "replay":
 		return runtime.NewReplay(r.agents.Recordings, runtime.ReplayOptions{})
 	}

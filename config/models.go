@@ -50,7 +50,7 @@ var runtimeKinds = []runtimeKind{
 	{name: "command", any: true},
 	{name: "replay", any: true},
 	{name: "open_code", later: true, model: "minimax/minimax-m2.5"},
-	{name: "codex", later: true},
+	{name: "codex"},
 	{name: "native", later: true},
 }
 

@@ -162,14 +162,14 @@ func converse[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Ou
 		Dir: at.Work.Dir(), ReadOnly: !writes(r.Tools), ReadOnlyDirs: c.Readable,
 		Timeout: c.Limits.Timeout, Idle: c.Limits.Idle, MaxTurns: c.Limits.MaxTurns,
 	}
-	model, repairs := cmp.Or(r.Model, r.Name), cmp.Or(r.Repairs, c.Limits.Repairs)
-	first := 0
+	q := query{model: cmp.Or(r.Model, r.Name), asked: question{Role: r.Name, Prompt: r.Prompt.digest, Input: in}}
+	repairs := cmp.Or(r.Repairs, c.Limits.Repairs)
 	for turn := 0; ; turn++ {
 		call.Step = key
 		if turn > 0 {
 			call.Step = fmt.Sprintf("%s/repair-%d", key, turn)
 		}
-		answer, err := c.turn(ctx, at.Work, model, first, call)
+		answer, err := c.turn(ctx, at.Work, q, call)
 		if err != nil {
 			return out, "", err
 		}
@@ -186,8 +186,9 @@ func converse[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Ou
 		if turn >= repairs {
 			return out, fmt.Sprintf("no valid answer after %d turns: %s", turn+1, errs[0]), nil
 		}
-		call.Session, first = answer.liveSession, answer.target
+		call.Session, q.first = answer.liveSession, answer.target
 		call.Repair = &runtime.Repair{Previous: answer.said(), Errors: errs}
+		q.asked.Repair = call.Repair
 	}
 }
 

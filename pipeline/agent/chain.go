@@ -30,12 +30,16 @@ func (l *lapse) Error() string { return l.reason }
 // failure, which another model does not mend. Where none can be had, all that
 // refuse every call are fatal; else the call has failed, and a later one may
 // find a target well again.
-func (c *Crew) descend(ctx context.Context, chain []Target, first int, call runtime.Call, held *hold, said *transcript) (end ending, err error) {
+func (c *Crew) descend(ctx context.Context, chain []Target, q query, call runtime.Call, held *hold, said *transcript) (end ending, err error) {
 	var reasons []string
 	fatal := true
 	for i := range chain {
-		end.target = (first + i) % len(chain)
+		end.target = (q.first + i) % len(chain)
 		target := chain[end.target]
+		call.Model, call.Effort = target.Model, target.Effort
+		if call.Digest, err = q.asked.of(target).digest(); err != nil {
+			return end, err
+		}
 		end.result, err = c.try(ctx, target, call, held, said, end.result)
 		lapsed, ok := errors.AsType[*lapse](err)
 		switch {

@@ -188,14 +188,16 @@ func (e errand) run(ctx context.Context, control *batch.Control) (string, error)
 			return "", fmt.Errorf("%w: %w", batch.ErrSkipped, err)
 		}
 	}
-	system, prompt, err := p.crew.Delegation.Prompt.render(Errand{e.kind.Type, e.kind.About, e.what.Description, e.what.Prompt}, nil)
+	told := Errand{e.kind.Type, e.kind.About, e.what.Description, e.what.Prompt}
+	system, prompt, err := p.crew.Delegation.Prompt.render(told, nil)
 	if err != nil {
 		return "", err
 	}
 	crew := *p.crew
 	crew.depth, crew.Draining = crew.depth+1, nil // it is a part of a call that runs
 	limits := crew.Limits
-	answer, err := crew.turn(ctx, reading(p.call.Dir), e.kind.Model, 0, runtime.Call{
+	q := query{model: e.kind.Model, asked: question{Role: e.kind.Type, Prompt: p.crew.Delegation.Prompt.digest, Input: told}}
+	answer, err := crew.turn(ctx, reading(p.call.Dir), q, runtime.Call{
 		Step: e.key, Role: e.kind.Type, System: system, Prompt: prompt, Tools: e.kind.Tools,
 		Dir: p.call.Dir, ReadOnly: true, ReadOnlyDirs: p.call.ReadOnlyDirs,
 		Timeout: limits.Timeout, Idle: limits.Idle, MaxTurns: limits.MaxTurns,

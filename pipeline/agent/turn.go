@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,12 +41,20 @@ func (a Answer) said() string {
 	return a.Text
 }
 
+// A query is one turn of a conversation: for which model key, the target that is
+// asked first, and what it is about.
+type query struct {
+	model string
+	first int
+	asked question
+}
+
 // maxText bounds the text kept of an answer without output.
 const maxText = 16 << 10
 
 // turn returns the recorded answer of call.Step or runs the agent that the
-// model key stands for. Of its targets, the one numbered first is asked first.
-func (c *Crew) turn(ctx context.Context, work Workspace, model string, first int, call runtime.Call) (Answer, error) {
+// query asks for. Of its targets, the one numbered first is asked first.
+func (c *Crew) turn(ctx context.Context, work Workspace, q query, call runtime.Call) (Answer, error) {
 	var ours Answer // as run returned it, with what the record does not tell
 	ran := false
 	held := c.hold(call)
@@ -56,7 +62,7 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, first int
 	answer, err := step.Do(ctx, c.Journal, call.Step, func(ctx context.Context) (Answer, error) {
 		ran = true
 		var err error
-		ours, err = c.run(ctx, work, model, first, call, held)
+		ours, err = c.run(ctx, work, q, call, held)
 		return ours, err
 	})
 	if err != nil {
@@ -76,8 +82,8 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, first int
 }
 
 // run runs one turn for real: slot, worktree, budget, agent, commit.
-func (c *Crew) run(ctx context.Context, work Workspace, model string, first int, call runtime.Call, held *hold) (Answer, error) {
-	own, err := c.Target(model)
+func (c *Crew) run(ctx context.Context, work Workspace, q query, call runtime.Call, held *hold) (Answer, error) {
+	own, err := c.Target(q.model)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -98,12 +104,15 @@ func (c *Crew) run(ctx context.Context, work Workspace, model string, first int,
 	said := &transcript{path: c.transcript(call.Step)}
 	call.Functions = c.functions(&parent{crew: c, call: call, seat: seat, said: said, stop: stop})
 	chain := append([]Target{own}, own.Fallbacks...)
-	end, err := c.descend(ctx, chain, first, call, held, said)
+	end, err := c.descend(ctx, chain, q, call, held, said)
 	if err != nil {
 		return Answer{}, err
 	}
 	result, target := end.result, chain[end.target]
-	call.Model, call.Effort = target.Model, target.Effort // for the digest
+	digest, err := q.asked.of(target).digest()
+	if err != nil {
+		return Answer{}, err
+	}
 	if !json.Valid(result.Output) {
 		result.Output = nil // it could not be recorded; the text says what it was
 	}
@@ -111,7 +120,7 @@ func (c *Crew) run(ctx context.Context, work Workspace, model string, first int,
 		Output: result.Output, Session: result.Session, liveSession: result.Session,
 		Turns: result.Turns, Denials: result.Denials, Failure: end.failure, Role: call.Role, target: end.target,
 		entry: step.Entry{
-			Input: digest(call), CostMicros: result.CostMicros, Runtime: target.Name, Model: target.Model,
+			Input: digest, CostMicros: result.CostMicros, Runtime: target.Name, Model: target.Model,
 			Tokens: step.Tokens{
 				Input: result.Usage.Input, Output: result.Usage.Output,
 				CacheRead: result.Usage.CacheRead, CacheWrite: result.Usage.CacheWrite,
@@ -167,7 +176,6 @@ func (c *Crew) collect(ctx context.Context, work Workspace) (commit, refusal str
 // its call for good; any other error is what must not be recorded. The result
 // holds also what was spent before. The budget is asked before each try.
 func (c *Crew) try(ctx context.Context, target Target, call runtime.Call, held *hold, said *transcript, spent runtime.Result) (result runtime.Result, err error) {
-	call.Model, call.Effort = target.Model, target.Effort
 	pause := c.Limits.Backoff
 	for attempt := 0; ; attempt++ {
 		if err := held.begin(ctx, call.Timeout); err != nil {
@@ -217,19 +225,6 @@ func (c *Crew) once(ctx context.Context, rt runtime.Runtime, call runtime.Call, 
 		c.Log.WarnContext(ctx, "the transcript is incomplete", "key", call.Step, "error", lost)
 	}
 	return result, err
-}
-
-// digest names what the call was given, for audit and strict replay.
-func digest(call runtime.Call) string {
-	h := sha256.New()
-	parts := []string{call.Role, call.Model, call.System, call.Prompt, string(call.Schema)}
-	if call.Effort != "" {
-		parts = append(parts, call.Effort)
-	}
-	for _, part := range parts {
-		_, _ = fmt.Fprintf(h, "%d\n%s", len(part), part) // a hash takes everything
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
 // wait pauses between tries. A try after the pause would be a new start, which

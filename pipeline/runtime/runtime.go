@@ -51,6 +51,7 @@ type Call struct {
 	Digest       string          // of the input, where the caller has one; recordings keep it
 
 	bridge *bridge // offers Functions to a CLI
+	tap    *tap    // what the agent asks its model through, where that can be seen
 }
 
 // A Function is a tool that the caller brings. The agent sees it beside its own

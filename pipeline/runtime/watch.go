@@ -18,8 +18,8 @@ const DefaultIdle = 180 * time.Second
 // silence between two signs of life. It ends the run by canceling its context
 // with an *Error that says why.
 //
-// The reader of the run's output owns it; the timers run beside, and the
-// functions that the agent uses.
+// The reader of the run's output owns it; the timers run beside, the functions
+// that the agent uses, and the tap that sees the model's answers.
 type watch struct {
 	cancel context.CancelCauseFunc
 	idle   time.Duration
@@ -49,6 +49,9 @@ func newWatch(ctx context.Context, c Call) (context.Context, *watch) {
 	}
 	if c.bridge != nil {
 		c.bridge.attach(w)
+	}
+	if c.tap != nil {
+		c.tap.attach(w)
 	}
 	return ctx, w
 }

@@ -24,8 +24,11 @@ type Request struct {
 		Effort string `json:"effort"`
 	} `json:"output_config"`
 
-	Scenario string      `json:"-"` // the path of the base URL, without slashes around it
-	Header   http.Header `json:"-"`
+	Schema   json.RawMessage `json:"-"` // of the answer, where the API takes one
+	Scenario string          `json:"-"` // the path of the base URL, without slashes around it
+	Header   http.Header     `json:"-"`
+
+	wantsUsage bool // a stream is to say what it took
 }
 
 // A Message is one of the conversation.
@@ -56,8 +59,11 @@ type Block struct {
 	IsError   bool            `json:"is_error"`
 }
 
-// UnmarshalJSON reads either form.
+// UnmarshalJSON reads either form; null is neither.
 func (c *Content) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
 	var text string
 	if json.Unmarshal(data, &text) == nil {
 		*c = Content{{Type: "text", Text: text}}

@@ -1,7 +1,8 @@
 // Package modeltest is a language model whose answers are written in Go: a
-// server on loopback that speaks the Anthropic Messages API, streaming and not,
-// and asks a Script what to answer. Everything in front of the model (CLI,
-// runtime, pipeline) is real in a test that uses it.
+// server on loopback that speaks the Anthropic Messages API and OpenAI's chat
+// completions and responses, streaming and not, and asks a Script what to
+// answer. Everything in front of the model (CLI, runtime, pipeline) is real in a
+// test that uses it.
 //
 //	model := modeltest.New(t, func(req modeltest.Request) modeltest.Turn {
 //		if len(req.Results()) == 0 {
@@ -15,6 +16,7 @@ package modeltest
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -41,6 +43,8 @@ type Turn struct {
 	Error  string        // its message
 	Type   string        // its type, such as overloaded_error; empty is one that fits Status
 	Retry  int           // Retry-After in seconds, on an error; 0 sends none
+	Page   string        // a web page, with status 200, in place of the answer: what a broken proxy sends
+	Reset  bool          // close the connection in place of an answer
 	Stall  bool          // after the text, send nothing more until the client goes
 	Wait   chan struct{} // answer only when it is closed; nil answers at once
 }
@@ -48,7 +52,7 @@ type Turn struct {
 // A Call is a tool that the model wants used.
 type Call struct {
 	Tool  string
-	Input any // becomes a JSON object
+	Input any // becomes a JSON object; in responses, a string is the text for a custom tool
 }
 
 // Usage is what the answer says that it took. Zero counts are sent as 10 tokens
@@ -91,6 +95,13 @@ func (s *Server) Env() []string { return []string{"ANTHROPIC_BASE_URL=" + s.URL(
 // Secret is the credential that the server asks for, as KEY=value.
 func (s *Server) Secret() string { return "ANTHROPIC_API_KEY=" + Key }
 
+// ChatEnv and ChatSecret are the same for a client of OpenAI's API, whose base
+// URL has its version in it.
+func (s *Server) ChatEnv() []string { return []string{"OPENAI_BASE_URL=" + s.URL() + "/v1"} }
+
+// ChatSecret is the credential for a client of OpenAI's API.
+func (s *Server) ChatSecret() string { return "OPENAI_API_KEY=" + Key }
+
 // Requests returns the requests so far, in the order of their arrival.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
@@ -98,32 +109,51 @@ func (s *Server) Requests() []Request {
 	return slices.Clone(s.requests)
 }
 
+// A protocol is an API that the model is asked through.
+type protocol struct {
+	endpoint string // the end of its path
+	read     func(body []byte) (Request, error)
+	whole    func(req Request, turn Turn) any // the answer that is not streamed
+	stream   func(w http.ResponseWriter, req Request, turn Turn)
+	failure  func(turn Turn) any // the body of an error
+}
+
+var protocols = []protocol{messages, chat, responses}
+
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {
-	scenario, isMessage := strings.CutSuffix(r.URL.Path, "/v1/messages")
-	if !isMessage {
-		if strings.HasSuffix(r.URL.Path, "/v1/messages/count_tokens") {
-			writeJSON(w, http.StatusOK, map[string]int{"input_tokens": 10})
-			return
-		}
-		writeError(w, Turn{Status: http.StatusNotFound, Error: "no such endpoint: " + r.URL.Path})
+	if strings.HasSuffix(r.URL.Path, "/v1/messages/count_tokens") {
+		writeJSON(w, http.StatusOK, map[string]int{"input_tokens": 10})
 		return
 	}
-	var req Request
-	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
-		writeError(w, Turn{Status: http.StatusBadRequest, Error: err.Error()})
+	i := slices.IndexFunc(protocols, func(p protocol) bool { return strings.HasSuffix(r.URL.Path, p.endpoint) })
+	if i < 0 {
+		messages.writeError(w, Turn{Status: http.StatusNotFound, Error: "no such endpoint: " + r.URL.Path})
 		return
 	}
-	req.Scenario = strings.Trim(scenario, "/")
+	p := protocols[i]
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client is gone
+	}
+	req, err := p.read(body)
+	if err != nil {
+		p.writeError(w, Turn{Status: http.StatusBadRequest, Error: err.Error()})
+		return
+	}
+	req.Scenario = strings.Trim(strings.TrimSuffix(r.URL.Path, p.endpoint), "/")
 	req.Header = r.Header.Clone()
 	s.mu.Lock()
 	s.requests = append(s.requests, req)
 	s.mu.Unlock()
 
 	if !authorized(r.Header) {
-		writeError(w, Turn{Status: http.StatusUnauthorized, Error: "invalid x-api-key"})
+		p.writeError(w, Turn{Status: http.StatusUnauthorized, Error: "invalid x-api-key"})
 		return
 	}
-	turn := s.script(req)
+	s.answer(w, r, p, req, s.script(req))
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, p protocol, req Request, turn Turn) {
 	if turn.Wait != nil {
 		select {
 		case <-turn.Wait:
@@ -134,17 +164,22 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	switch {
+	case turn.Reset:
+		panic(http.ErrAbortHandler)
+	case turn.Page != "":
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, turn.Page) // the client may be gone
 	case turn.Status != 0:
-		writeError(w, turn)
+		p.writeError(w, turn)
 	case req.Stream:
-		stream(w, req, turn)
+		p.stream(w, req, turn)
 		if turn.Stall {
 			s.hold(r)
 		}
 	case turn.Stall:
 		s.hold(r)
 	default:
-		writeJSON(w, http.StatusOK, wholeMessage(req, turn))
+		writeJSON(w, http.StatusOK, p.whole(req, turn))
 	}
 }
 
@@ -166,13 +201,12 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 	_ = json.NewEncoder(w).Encode(value) // the client may be gone
 }
 
-func writeError(w http.ResponseWriter, turn Turn) {
+func (p protocol) writeError(w http.ResponseWriter, turn Turn) {
 	if turn.Retry > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(turn.Retry))
 	}
-	kind := turn.Type
-	if kind == "" {
-		kind = map[int]string{
+	if turn.Type == "" {
+		turn.Type = map[int]string{
 			http.StatusBadRequest:      "invalid_request_error",
 			http.StatusUnauthorized:    "authentication_error",
 			http.StatusForbidden:       "permission_error",
@@ -181,18 +215,8 @@ func writeError(w http.ResponseWriter, turn Turn) {
 			529:                        "overloaded_error",
 		}[turn.Status]
 	}
-	if kind == "" {
-		kind = "api_error"
+	if turn.Type == "" {
+		turn.Type = "api_error"
 	}
-	writeJSON(w, turn.Status, errorBody{Type: "error", Error: apiError{Type: kind, Message: turn.Error}})
-}
-
-type errorBody struct {
-	Type  string   `json:"type"`
-	Error apiError `json:"error"`
-}
-
-type apiError struct {
-	Type    string `json:"type"`
-	Message string `json:"message"`
+	writeJSON(w, turn.Status, p.failure(turn))
 }

@@ -11,6 +11,30 @@ import (
 
 var ids atomic.Int64
 
+// messages is Anthropic's Messages API.
+var messages = protocol{
+	endpoint: "/v1/messages",
+	read: func(body []byte) (req Request, err error) {
+		err = json.Unmarshal(body, &req)
+		return req, err
+	},
+	whole:  func(req Request, turn Turn) any { return wholeMessage(req, turn) },
+	stream: stream,
+	failure: func(turn Turn) any {
+		return errorBody{Type: "error", Error: apiError{Type: turn.Type, Message: turn.Error}}
+	},
+}
+
+type errorBody struct {
+	Type  string   `json:"type"`
+	Error apiError `json:"error"`
+}
+
+type apiError struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
 // reply is an answer in the API's words.
 type reply struct {
 	ID           string       `json:"id"`
@@ -63,15 +87,31 @@ func wholeMessage(req Request, turn Turn) reply {
 		m.Content = append(m.Content, replyBlock{Type: "text", Text: &turn.Text})
 	}
 	for _, call := range turn.Calls {
-		input, err := json.Marshal(call.Input)
-		if err != nil || call.Input == nil {
-			input = []byte("{}")
-		}
 		m.Content = append(m.Content, replyBlock{
-			Type: "tool_use", ID: fmt.Sprintf("toolu_%d", ids.Add(1)), Name: call.Tool, Input: input,
+			Type: "tool_use", ID: fmt.Sprintf("toolu_%d", ids.Add(1)), Name: call.Tool, Input: call.input(),
 		})
 	}
 	return m
+}
+
+// input is the input as JSON.
+func (c Call) input() json.RawMessage {
+	input, err := json.Marshal(c.Input)
+	if err != nil || c.Input == nil {
+		return json.RawMessage("{}")
+	}
+	return input
+}
+
+// halves cuts text in two, as a model writes it: no client may parse the first
+// alone.
+func halves(text string) (first, rest string) {
+	first = strings.ToValidUTF8(text[:len(text)/2], "")
+	rest, whole := strings.CutPrefix(text, first)
+	if !whole { // it is no valid text
+		return text, ""
+	}
+	return first, rest
 }
 
 // stream sends the answer as server-sent events; a turn that stalls ends
@@ -140,13 +180,7 @@ func sendBlock(send func(string, any), index int, block replyBlock) {
 		deltas = []blockDelta{{Type: "thinking_delta", Thinking: block.Thinking}, {Type: "signature_delta", Signature: block.Signature}}
 	case "tool_use":
 		opening.Input = json.RawMessage("{}")
-		// In two pieces, as a model writes it: no client may parse the first alone.
-		input := string(block.Input)
-		first, rest := input[:len(input)/2], input[len(input)/2:]
-		first = strings.ToValidUTF8(first, "")
-		if first+rest != input { // a character was cut in two
-			first, rest = input, ""
-		}
+		first, rest := halves(string(block.Input))
 		deltas = []blockDelta{{Type: "input_json_delta", JSON: &first}, {Type: "input_json_delta", JSON: &rest}}
 	}
 	send("content_block_start", struct {
