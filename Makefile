@@ -37,7 +37,7 @@ soak: ## properties and crashes for long: make soak CHECKS=20000
 		$$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/rapid|queuetest/ { print $$1 }') \
 		-rapid.checks $(or $(CHECKS),2000)
 	go test -count 1 -timeout 2h -run TestDecisionsKeepTheInvariants ./pipeline -rapid.checks $(or $(CHECKS),2000)0
-	SLIPWAY_SOAK=1 go test -race -count 1 -timeout 2h ./cmd/slipway/...
+	SLIPWAY_SOAK=1 go test -race -count 1 -timeout 2h ./cmd/slipway/... ./pipeline/runtime
 
 fuzz: ## every fuzz target for a while: make fuzz TIME=5m
 	@.ci/fuzz $(or $(TIME),10s)

@@ -157,13 +157,14 @@ func converse[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Ou
 		Dir: at.Work.Dir(), ReadOnly: !writes(r.Tools), ReadOnlyDirs: c.Readable,
 		Timeout: c.Limits.Timeout, Idle: c.Limits.Idle, MaxTurns: c.Limits.MaxTurns,
 	}
+	asked := question{Role: r.Name, Prompt: r.Prompt.digest, Input: in}
 	model, repairs := cmp.Or(r.Model, r.Name), cmp.Or(r.Repairs, c.Limits.Repairs)
 	for turn := 0; ; turn++ {
 		call.Step = key
 		if turn > 0 {
 			call.Step = fmt.Sprintf("%s/repair-%d", key, turn)
 		}
-		answer, err := c.turn(ctx, at.Work, model, call)
+		answer, err := c.turn(ctx, at.Work, model, asked, call)
 		if err != nil {
 			return out, "", err
 		}
@@ -182,6 +183,7 @@ func converse[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Ou
 		}
 		call.Session = answer.liveSession
 		call.Repair = &runtime.Repair{Previous: answer.said(), Errors: errs}
+		asked.Repair = call.Repair
 	}
 }
 

@@ -2,8 +2,10 @@ package agent_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -343,5 +345,32 @@ func TestTheCallAndItsEntry(t *testing.T) {
 	e := crew.Journal.Entries()[0]
 	if e.Kind != queue.Call || e.Runtime != "script" || e.Model != "model" || e.CostMicros != 5 || !strings.HasPrefix(e.Input, "sha256:") {
 		t.Errorf("entry %+v", e)
+	}
+}
+
+// Another program must come to the same digest: it is made of canonical JSON.
+func TestTheDigestNamesTheQuestion(t *testing.T) {
+	digest := func(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
+	file := digest(`{{define "system"}}Answer by {{schema}}{{end}}{{define "prompt"}}{{data "text" .Text}}{{end}}`)
+	agents := play(t, turn{json: `{"word":1}`}, turn{json: `{"word":"hi"}`})
+	crew := crewOn(t, new(steptest.Log), agents)
+	if _, err := ask(t, crew, reader()); err != nil {
+		t.Fatal(err)
+	}
+	first, again := agents.Calls()[0], agents.Calls()[1]
+	head := `{"input":{"Text":"hello"},"model":"model","prompt":"` + file + `",`
+	if want := digest(head + `"role":"reader"}`); first.Digest != want {
+		t.Errorf("the digest is %s, want %s", first.Digest, want)
+	}
+	problem, err := json.Marshal(again.Repair.Errors[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := digest(head + `"repair":{"errors":[` + string(problem) + `],"previous":"{\"word\":1}"},"role":"reader"}`); again.Digest != want {
+		t.Errorf("the digest of the repair turn is %s, want %s", again.Digest, want)
+	}
+	entries := crew.Journal.Entries()
+	if entries[0].Input != first.Digest || entries[1].Input != again.Digest {
+		t.Errorf("the journal has %s and %s", entries[0].Input, entries[1].Input)
 	}
 }

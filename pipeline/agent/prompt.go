@@ -17,7 +17,10 @@ import (
 //	{{data "ticket" .Goal}}   fences text that people or other agents wrote
 //	{{json .Criteria}}        prints a value as indented JSON
 //	{{schema}}                prints the JSON Schema of the output
-type Prompt struct{ tmpl *template.Template }
+type Prompt struct {
+	tmpl   *template.Template
+	digest string // of the text
+}
 
 // Load reads a role's prompt file, prompts/<role>.md, and those that it shares
 // templates with. It panics on a missing or broken one: prompt files are part
@@ -46,7 +49,7 @@ func Parse(name, text string) Prompt {
 			panic(fmt.Sprintf("prompt %s does not define %q", name, part))
 		}
 	}
-	return Prompt{tmpl: t}
+	return Prompt{tmpl: t, digest: digestOf([]byte(text))}
 }
 
 // Render returns both parts of the prompt for one input, with the schema of

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,7 +47,7 @@ const maxText = 16 << 10
 
 // turn returns the recorded answer of call.Step or runs the agent that the
 // model key stands for.
-func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runtime.Call) (Answer, error) {
+func (c *Crew) turn(ctx context.Context, work Workspace, model string, asked question, call runtime.Call) (Answer, error) {
 	var ours Answer // as run returned it, with what the record does not tell
 	ran := false
 	held := c.hold(call)
@@ -57,7 +55,7 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runt
 	answer, err := step.Do(ctx, c.Journal, call.Step, func(ctx context.Context) (Answer, error) {
 		ran = true
 		var err error
-		ours, err = c.run(ctx, work, model, call, held)
+		ours, err = c.run(ctx, work, model, asked, call, held)
 		return ours, err
 	})
 	if err != nil {
@@ -77,12 +75,15 @@ func (c *Crew) turn(ctx context.Context, work Workspace, model string, call runt
 }
 
 // run runs one turn for real: slot, worktree, budget, agent, commit.
-func (c *Crew) run(ctx context.Context, work Workspace, model string, call runtime.Call, held *hold) (Answer, error) {
+func (c *Crew) run(ctx context.Context, work Workspace, model string, asked question, call runtime.Call, held *hold) (Answer, error) {
 	target, err := c.Target(model)
 	if err != nil {
 		return Answer{}, err
 	}
-	call.Model = target.Model
+	call.Model, asked.Model = target.Model, target.Model
+	if call.Digest, err = asked.digest(); err != nil {
+		return Answer{}, err
+	}
 	release, err := c.Slots.take(ctx, c.Draining)
 	if err != nil {
 		return Answer{}, err
@@ -106,7 +107,7 @@ func (c *Crew) run(ctx context.Context, work Workspace, model string, call runti
 		Output: result.Output, Session: result.Session, liveSession: result.Session,
 		Turns: result.Turns, Denials: result.Denials, Failure: failure, Role: call.Role,
 		entry: step.Entry{
-			Input: digest(call), CostMicros: result.CostMicros, Runtime: target.Name, Model: target.Model,
+			Input: call.Digest, CostMicros: result.CostMicros, Runtime: target.Name, Model: target.Model,
 			Tokens: step.Tokens{
 				Input: result.Usage.Input, Output: result.Usage.Output,
 				CacheRead: result.Usage.CacheRead, CacheWrite: result.Usage.CacheWrite,
@@ -224,15 +225,6 @@ func (c *Crew) once(ctx context.Context, rt runtime.Runtime, call runtime.Call) 
 		c.Log.WarnContext(ctx, "the transcript is incomplete", "key", call.Step, "error", lost)
 	}
 	return result, err
-}
-
-// digest names what the call was given, for audit and strict replay.
-func digest(call runtime.Call) string {
-	h := sha256.New()
-	for _, part := range []string{call.Role, call.Model, call.System, call.Prompt, string(call.Schema)} {
-		_, _ = fmt.Fprintf(h, "%d\n%s", len(part), part) // a hash takes everything
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
 // wait pauses between tries. A try after the pause would be a new start, which

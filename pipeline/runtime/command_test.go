@@ -14,16 +14,36 @@ import (
 )
 
 func TestCommandConforms(t *testing.T) {
+	inEachSandbox(t, func(t *testing.T, b *sandbox.Box) {
+		runtimetest.Run(t, programs(b), runtimetest.Options{})
+	})
+}
+
+func TestCommandLeavesNoProcess(t *testing.T) {
+	inEachSandbox(t, func(t *testing.T, b *sandbox.Box) {
+		runtimetest.RunEndings(t, programs(b), runtimetest.Soak, runtimetest.Options{Idle: time.Second, Many: 16})
+	})
+}
+
+func inEachSandbox(t *testing.T, test func(*testing.T, *sandbox.Box)) {
 	for _, mode := range []sandbox.Mode{sandbox.Bubblewrap, sandbox.Landlock} {
 		t.Run(string(mode), func(t *testing.T) {
 			if mode == sandbox.Bubblewrap {
 				sandboxtest.Need(t, "bwrap")
 			}
-			b := boxOf(t, mode)
-			runtimetest.Run(t, func(t *testing.T, c runtimetest.Case) runtime.Runtime {
-				return program(t, b, string(c.Act)+"|"+c.Child)
-			}, runtimetest.Options{})
+			test(t, boxOf(t, mode))
 		})
+	}
+}
+
+// programs makes command runtimes whose program does the acts of the suite.
+func programs(b *sandbox.Box) runtimetest.Factory {
+	return func(t *testing.T, c runtimetest.Case) runtime.Runtime {
+		command := c.Child
+		if c.Act == runtimetest.Hangs {
+			command = c.Hang()
+		}
+		return program(t, b, string(c.Act)+"|"+command)
 	}
 }
 
@@ -63,6 +83,7 @@ func TestCommandReadsWhatTheProgramWrites(t *testing.T) {
 		tokens int64
 		class  runtime.Class // empty when the call succeeds
 		reason string        // part of the failure's reason
+		after  time.Duration
 	}{
 		{name: "a result", script: `echo '{"type":"result","output":{"a":1}}'`, output: `{"a":1}`},
 		{name: "the last of several results", script: `echo '{"type":"result","output":1}'; echo '{"type":"result","output":2}'`, output: `2`},
@@ -88,6 +109,12 @@ func TestCommandReadsWhatTheProgramWrites(t *testing.T) {
 		{name: "nothing at all", script: `true`, class: runtime.Refused, reason: "without a"},
 		{name: "a failure, with its log", script: `echo '{"type":"result","output":1}'; echo no such model >&2; exit 3`, class: runtime.Refused, reason: "exit code 3: no such model", output: `1`},
 		{name: "an overload", script: `echo '{"type":"usage","cost_usd":0.5}'; echo busy >&2; exit 75`, class: runtime.Transient, reason: "busy", cost: 500_000},
+		{name: "an overload with a wait", script: `echo '{"type":"retry","text":"quota","after_seconds":1.5}'; exit 75`, class: runtime.Transient, reason: "quota", after: 1500 * time.Millisecond},
+		{name: "the last of several waits", script: `echo '{"type":"retry","after_seconds":60}'; echo '{"type":"retry"}'; exit 75`, class: runtime.Transient, reason: "again"},
+		{name: "a wait that was over before it failed", script: `echo '{"type":"retry","after_seconds":60}'; exit 1`, class: runtime.Refused, reason: "exit code 1"},
+		{name: "a wait in the past", script: `echo '{"type":"retry","after_seconds":-1}'; exit 75`, class: runtime.Refused, reason: "-1 seconds"},
+		{name: "a wait of a year", script: `echo '{"type":"retry","after_seconds":31536000}'; exit 75`, class: runtime.Refused, reason: "86400"},
+		{name: "a wait in words", script: `echo '{"type":"retry","after_seconds":"soon"}'; exit 75`, class: runtime.Refused, reason: "retry line"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			res, err := shell(t, "cat >/dev/null; "+row.script).Run(t.Context(), call(t), quiet)
@@ -96,7 +123,7 @@ func TestCommandReadsWhatTheProgramWrites(t *testing.T) {
 				t.Fatal(err)
 			case row.class != "":
 				failure, ok := errors.AsType[*runtime.Error](err)
-				if !ok || failure.Class != row.class || !strings.Contains(failure.Reason, row.reason) {
+				if !ok || failure.Class != row.class || !strings.Contains(failure.Reason, row.reason) || failure.After != row.after {
 					t.Fatalf("Run = %#v, want %s with %q", err, row.class, row.reason)
 				}
 			}
@@ -110,6 +137,40 @@ func TestCommandReadsWhatTheProgramWrites(t *testing.T) {
 				t.Errorf("cost %d, input tokens %d; want %d, %d", res.CostMicros, res.Usage.Input, row.cost, row.tokens)
 			}
 		})
+	}
+}
+
+func TestCommandKeepsToTheBudget(t *testing.T) {
+	const spend = `cat >/dev/null; for i in 1 2 3; do echo '{"type":"usage","cost_usd":0.01}'; done; echo '{"type":"result","output":1}'`
+	for _, row := range []struct {
+		name         string
+		budget, cost int64
+		stop         string
+	}{
+		{"none", 0, 30_000, "end_turn"},
+		{"all of it", 30_000, 30_000, "end_turn"},
+		{"more", 29_999, 30_000, "budget"},
+		{"more, at once", 1, 10_000, "budget"}, // what comes after is not read
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := call(t)
+			c.BudgetMicros = row.budget
+			res, err := shell(t, spend).Run(t.Context(), c, quiet)
+			if (err != nil) != (row.stop == "budget") || res.Stop != row.stop || res.CostMicros != row.cost {
+				t.Errorf("Run = %+v, %v; want it to stop by %q at %d", res, err, row.stop, row.cost)
+			}
+		})
+	}
+}
+
+func TestCommandTellsWhatWasDenied(t *testing.T) {
+	script := `cat >/dev/null
+echo '{"type":"tool_result","name":"EDIT","text":"ok"}'
+for tool in BASH WRITE BASH; do echo '{"type":"tool_result","name":"'$tool'","denied":true}'; done
+echo '{"type":"result","output":1}'`
+	res, err := shell(t, script).Run(t.Context(), call(t), quiet)
+	if err != nil || strings.Join(res.Denials, " ") != "BASH WRITE" {
+		t.Errorf("denials %v, %v", res.Denials, err)
 	}
 }
 

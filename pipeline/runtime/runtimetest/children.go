@@ -21,20 +21,37 @@ func childCommand(t *testing.T) string {
 
 // waitForChild returns once a process runs command; ended yields early when the
 // run is over before.
-func waitForChild(t *testing.T, command string, ended <-chan error) {
+func waitForChild(t *testing.T, command string, ended chan error) {
 	t.Helper()
+	if why := awaitChild(t, command, ended); why != "" {
+		t.Fatal(why)
+	}
+}
+
+// awaitChild is waitForChild for other goroutines than the test's: it returns
+// why there is no such process.
+func awaitChild(t *testing.T, command string, ended chan error) string {
+	return await("the agent did not start its child", ended, func() bool { return len(children(t, command)) > 0 })
+}
+
+// await returns once seen is true, or says why that is not to be expected: the
+// run is over, which ended tells, or it takes too long. What ended told can be
+// received again.
+func await(complaint string, ended chan error, seen func() bool) string {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	late := time.After(30 * time.Second)
-	for len(children(t, command)) == 0 {
+	for !seen() {
 		select {
 		case err := <-ended:
-			t.Fatalf("the run ended before its child was seen: %v", err)
+			ended <- err
+			return fmt.Sprintf("the run ended too early: %v", err)
 		case <-late:
-			t.Fatal("the agent did not start its child")
+			return complaint
 		case <-poll.C:
 		}
 	}
+	return ""
 }
 
 // children returns the processes that run command, as their command lines.
