@@ -20,7 +20,7 @@ func classify(status int, words string) Class {
 	switch {
 	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired, status == http.StatusNotFound:
 		return Fatal
-	case has("credit balance", "billing", "invalid api key", "not logged in", "/login", "oauth token"):
+	case has("credit balance", "billing", "insufficient_quota", "invalid api key", "not logged in", "/login", "oauth token"):
 		return Fatal
 	case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == http.StatusConflict, status >= 500:
 		return Transient

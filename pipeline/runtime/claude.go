@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -170,13 +169,7 @@ func (r *Claude) environ(home string) []string {
 // program returns the CLI's real path: a link to it may lie where the sandbox
 // does not reach.
 func (r *Claude) program() (string, error) {
-	found, err := sandbox.LookPath(r.opts.Path, sandbox.Environ("", r.opts.Env...))
-	if err == nil {
-		found, err = filepath.Abs(found)
-	}
-	if err == nil {
-		found, err = filepath.EvalSymlinks(found)
-	}
+	found, err := realProgram(r.opts.Path, r.opts.Env)
 	if err != nil {
 		return "", &Error{Class: Fatal, Err: err, Reason: fmt.Sprintf(
 			"Claude Code is not installed: %s: %v; install %s@%s, or configure its path", r.opts.Path, err, claudePackage, ClaudeVersion)}

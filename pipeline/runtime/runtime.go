@@ -49,6 +49,8 @@ type Call struct {
 	Session      string          // continue this session (a repair turn)
 	Repair       *Repair         // what was wrong with the previous answer
 	Digest       string          // of the input, where the caller has one; recordings keep it
+
+	tap *tap // what the agent asks its model through, where that can be seen
 }
 
 // A Function is a tool that the caller brings. The agent sees it beside its own

@@ -17,7 +17,8 @@ const DefaultIdle = 180 * time.Second
 // silence between two signs of life. It ends the run by canceling its context
 // with an *Error that says why.
 //
-// The reader of the run's output owns it; only the timers run beside.
+// The reader of the run's output owns it; the timers run beside, and the tap
+// that sees the model's answers.
 type watch struct {
 	cancel context.CancelCauseFunc
 	idle   time.Duration
@@ -40,6 +41,9 @@ func newWatch(ctx context.Context, c Call) (context.Context, *watch) {
 		w.wall = time.AfterFunc(c.Timeout, func() {
 			w.fail(&Error{Class: Refused, Reason: fmt.Sprintf("the agent did not finish within %s", c.Timeout), Err: sandbox.ErrTimeout})
 		})
+	}
+	if c.tap != nil {
+		c.tap.attach(w)
 	}
 	return ctx, w
 }

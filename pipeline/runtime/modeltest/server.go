@@ -1,7 +1,8 @@
 // Package modeltest is a language model whose answers are written in Go: a
 // server on loopback that speaks the Anthropic Messages API and OpenAI's chat
-// completions, streaming and not, and asks a Script what to answer. Everything
-// in front of the model (CLI, runtime, pipeline) is real in a test that uses it.
+// completions and responses, streaming and not, and asks a Script what to
+// answer. Everything in front of the model (CLI, runtime, pipeline) is real in a
+// test that uses it.
 //
 //	model := modeltest.New(t, func(req modeltest.Request) modeltest.Turn {
 //		if len(req.Results()) == 0 {
@@ -51,7 +52,7 @@ type Turn struct {
 // A Call is a tool that the model wants used.
 type Call struct {
 	Tool  string
-	Input any // becomes a JSON object
+	Input any // becomes a JSON object; in responses, a string is the text for a custom tool
 }
 
 // Usage is what the answer says that it took. Zero counts are sent as 10 tokens
@@ -117,7 +118,7 @@ type protocol struct {
 	failure  func(turn Turn) any // the body of an error
 }
 
-var protocols = []protocol{messages, chat}
+var protocols = []protocol{messages, chat, responses}
 
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/v1/messages/count_tokens") {
