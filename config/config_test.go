@@ -94,7 +94,7 @@ func TestResolve(t *testing.T) {
 		"a model with a colon":             {Models{"coder": "qwen:7b"}, "command", "coder", Target{"command", "qwen:7b"}, ""},
 		"a runtime without a model":        {nil, "replay", "lens", Target{"replay", ""}, ""},
 		"a runtime of a later version":     {nil, "codex", "coder", Target{}, "this version does not have the runtime codex yet"},
-		"a role on a later runtime":        {Models{"coder": "open_code:m"}, "claude_code", "coder", Target{}, "does not have the runtime open_code"},
+		"a role on a later runtime":        {Models{"coder": "native:m"}, "claude_code", "coder", Target{}, "does not have the runtime native"},
 		"a runtime that nobody knows":      {nil, "gpt", "coder", Target{}, "there are: claude_code, command, replay"},
 		"a role that nobody knows":         {nil, "claude_code", "boss", Target{}, "there are: pm, architect, tech_lead"},
 		"default is a key, but not a role": {nil, "claude_code", "default", Target{}, "unknown role"},

@@ -41,7 +41,7 @@ var runtimeKinds = []runtimeKind{
 	{name: "claude_code", model: "sonnet", models: Models{"qa_synthesizer": "haiku"}},
 	{name: "command"},
 	{name: "replay"},
-	{name: "open_code", later: true, model: "minimax/minimax-m2.5"},
+	{name: "open_code", model: "minimax/minimax-m2.5"},
 	{name: "codex", later: true},
 	{name: "native", later: true},
 }
