@@ -106,6 +106,8 @@ func (r *OpenCode) Run(ctx context.Context, c Call, emit func(Event)) (Result, e
 		Stdin:    strings.NewReader(c.Prompt),
 		Writable: writable(c),
 		Readable: readable,
+		// What is kept is bounded by maxOutput; this bound would cut the last line.
+		MaxOutput: 2 * maxOutput,
 	}, c, r.hide, out.line)
 	res, priceErr := out.settle()
 	switch {
