@@ -63,12 +63,25 @@ func (r *runtimes) make(ctx context.Context, name string) (runtime.Runtime, erro
 			Path:    lookup(r.agents.Environ, "SLIPWAY_CODEX"),
 			Env:     pick(r.agents.Environ, "OPENAI_BASE_URL"),
 			Secrets: pick(r.agents.Environ, "CODEX_API_KEY", "OPENAI_API_KEY"),
+			Prices:  r.prices,
 			Box:     r.box,
 		})
 		if err != nil {
 			return nil, err
 		}
 		return codex, codex.Check(ctx)
+	case "open_code":
+		opencode, err := runtime.NewOpenCode(runtime.OpenCodeOptions{
+			Path:    lookup(r.agents.Environ, "SLIPWAY_OPENCODE"),
+			Env:     pick(r.agents.Environ, "OPENAI_BASE_URL", "OPENROUTER_BASE_URL", "ANTHROPIC_BASE_URL"),
+			Secrets: pick(r.agents.Environ, "OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"),
+			Prices:  r.prices,
+			Box:     r.box,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return opencode, opencode.Check(ctx)
 	case "replay":
 		return runtime.NewReplay(r.agents.Recordings, runtime.ReplayOptions{})
 	}

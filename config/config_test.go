@@ -109,7 +109,7 @@ func TestResolve(t *testing.T) {
 		"the same in a fallback":            {Models{"coder": "opus | haiku@none"}, "claude_code", "coder", nil, `claude_code has no effort "none"`},
 		"a runtime without a model":         {nil, "replay", "lens", []Target{on("replay", "")}, ""},
 		"a runtime of a later version":      {nil, "native", "coder", nil, "this version does not have the runtime native yet"},
-		"a role on a later runtime":         {Models{"coder": "open_code:m"}, "claude_code", "coder", nil, "does not have the runtime open_code"},
+		"a role on a later runtime":         {Models{"coder": "native:m"}, "claude_code", "coder", nil, "does not have the runtime native"},
 		"a runtime that nobody knows":       {nil, "gpt", "coder", nil, "there are: claude_code, command, replay"},
 		"a role that nobody knows":          {nil, "claude_code", "boss", nil, "there are: pm, architect, tech_lead"},
 		"default is a key, but not a role":  {nil, "claude_code", "default", nil, "unknown role"},

@@ -49,7 +49,7 @@ var runtimeKinds = []runtimeKind{
 	{name: "claude_code", model: "sonnet", models: Models{"qa_synthesizer": "haiku"}, efforts: []string{"low", "medium", "high", "xhigh", "max"}},
 	{name: "command", any: true},
 	{name: "replay", any: true},
-	{name: "open_code", later: true, model: "minimax/minimax-m2.5"},
+	{name: "open_code", model: "minimax/minimax-m2.5"},
 	{name: "codex"},
 	{name: "native", later: true},
 }

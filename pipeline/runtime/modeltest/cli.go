@@ -21,6 +21,13 @@ func Codex(t testing.TB) string {
 	return cli(t, "Codex", "SLIPWAY_CODEX", "codex/bin/codex")
 }
 
+// OpenCode returns the path of the CLI opencode likewise: SLIPWAY_OPENCODE, else
+// .cache/opencode/opencode.
+func OpenCode(t testing.TB) string {
+	t.Helper()
+	return cli(t, "opencode", "SLIPWAY_OPENCODE", "opencode/opencode")
+}
+
 // cli finds a CLI by the variable that names it, or in .cache.
 func cli(t testing.TB, name, variable, cached string) string {
 	t.Helper()
