@@ -280,7 +280,7 @@ func (o *claudeOutput) failure(c Call, end ended) *Error {
 	case r.Subtype == "error_max_turns":
 		return &Error{Class: Refused, Reason: fmt.Sprintf("claude used up its %d turns", c.MaxTurns)}
 	case r.Subtype == "error_max_budget_usd":
-		return &Error{Class: Refused, Reason: fmt.Sprintf("claude used up its budget of $%d.%06d", c.BudgetMicros/1_000_000, c.BudgetMicros%1_000_000)}
+		return overBudget("claude", c.BudgetMicros)
 	case r.IsError || r.Subtype != "success":
 		words := cmp.Or(strings.Join(r.Errors, "; "), r.Result, r.Subtype)
 		class := classify(r.Status, words)

@@ -29,11 +29,15 @@ const exitTransient = 75
 //
 //	{"type":"text","text":"…"}
 //	{"type":"tool_call","name":"EDIT","input":{…}}
+//	{"type":"tool_result","name":"EDIT","text":"…","denied":true}
 //	{"type":"usage","input_tokens":1,"output_tokens":1,"cost_usd":0.01}
+//	{"type":"retry","text":"…","after_seconds":60}
 //	{"type":"result","output":{…},"session":"…"}
 //
-// It ends with 0 after a result, with 75 to be run again, with any other code
-// when it failed; its standard error is the log. Lines of usage are added up.
+// It ends with 0 after a result, with 75 to be run again, at the earliest when
+// its last line of type retry says, with any other code when it failed; its
+// standard error is the log. Lines of usage are added up; a program whose sum
+// passes the budget of the call is ended.
 type Command struct {
 	opts CommandOptions
 	hide *redactor
@@ -89,6 +93,9 @@ type commandLine struct {
 	CacheReadTokens  int64       `json:"cache_read_tokens"`
 	CacheWriteTokens int64       `json:"cache_write_tokens"`
 	CostUSD          json.Number `json:"cost_usd"`
+
+	Denied bool    `json:"denied"`        // of a tool_result: the tool was refused
+	After  float64 `json:"after_seconds"` // of a retry
 }
 
 // Run runs the program once. What it used and cost is in the Result also when
@@ -110,14 +117,14 @@ func (r *Command) Run(ctx context.Context, c Call, emit func(Event)) (Result, er
 		Writable: writable(c),
 		Readable: slices.Concat(r.opts.Readable, c.ReadOnlyDirs),
 	}
-	out := commandOutput{emit: emit, hide: r.hide}
+	out := commandOutput{emit: emit, hide: r.hide, budget: c.BudgetMicros}
 	end, err := runLines(ctx, r.opts.Box, cmd, c, r.hide, out.line)
 	res, priceErr := out.settle(c.Session)
 	switch {
 	case err != nil:
 		return res, err
 	case end.Code == exitTransient:
-		return res, &Error{Class: Transient, Reason: "the agent's program asks to be run again" + quoteLog(end.Stderr)}
+		return res, &Error{Class: Transient, Reason: "the agent's program asks to be run again" + quoteLog(cmp.Or(end.Stderr, out.why)), After: out.after}
 	case end.Code != 0:
 		return res, &Error{Class: Refused, Reason: fmt.Sprintf("the agent's program ended with %s%s", exitText(end.Code), quoteLog(end.Stderr))}
 	case priceErr != nil:
@@ -130,14 +137,19 @@ func (r *Command) Run(ctx context.Context, c Call, emit func(Event)) (Result, er
 
 // A commandOutput is what was read from the program so far.
 type commandOutput struct {
-	emit     func(Event)
-	hide     *redactor
-	text     strings.Builder
-	usage    Usage
-	cost     dollars
-	output   json.RawMessage
-	session  string
-	answered bool
+	emit      func(Event)
+	hide      *redactor
+	text      strings.Builder
+	usage     Usage
+	cost      dollars
+	output    json.RawMessage
+	session   string
+	answered  bool
+	denials   []string
+	budget    int64 // micro-dollars; 0 is without bound
+	overspent bool
+	why       string        // of the last line of type retry
+	after     time.Duration // likewise
 }
 
 func (o *commandOutput) line(raw []byte) error {
@@ -164,7 +176,12 @@ func (o *commandOutput) line(raw []byte) error {
 		return o.count(l)
 	case "result":
 		o.answered, o.output, o.session = true, l.Output, cmp.Or(l.Session, o.session)
+	case "retry":
+		return o.retry(l)
 	default:
+		if l.Denied {
+			o.denials = append(o.denials, l.Name)
+		}
 		o.emit(o.hide.event(Event{Kind: EventKind(kind), Text: l.Text, Tool: l.Name}))
 	}
 	return nil
@@ -190,14 +207,43 @@ func (o *commandOutput) count(l commandLine) error {
 	o.usage.CacheRead += u.CacheRead
 	o.usage.CacheWrite += u.CacheWrite
 	o.emit(Event{Kind: Usages, Usage: &u})
+	return o.withinBudget()
+}
+
+// withinBudget ends the program that has spent more than it may.
+func (o *commandOutput) withinBudget() error {
+	spent, err := o.cost.micros()
+	if err != nil || o.budget == 0 || spent <= o.budget {
+		return nil // a sum out of range is told at the end
+	}
+	o.overspent = true
+	return overBudget("the agent's program", o.budget)
+}
+
+// maxAfter bounds the wait that a program may ask for.
+const maxAfter = 24 * time.Hour
+
+// retry remembers what the program says of its next try, for when it ends.
+func (o *commandOutput) retry(l commandLine) error {
+	if l.After < 0 || l.After > maxAfter.Seconds() {
+		return &Error{Class: Refused, Reason: fmt.Sprintf("the agent's program asks to wait for %g seconds: 0 to %g can be waited", l.After, maxAfter.Seconds())}
+	}
+	o.why, o.after = o.hide.text(l.Text), time.Duration(l.After*float64(time.Second))
+	o.emit(Event{Kind: Retry, Text: o.why})
 	return nil
 }
 
 // settle returns the Result of what was read. A result line without an output
 // leaves the last JSON value of the text.
 func (o *commandOutput) settle(session string) (Result, error) {
-	res := Result{Text: o.text.String(), Output: o.output, Session: cmp.Or(o.session, session), Usage: o.usage}
-	if o.answered {
+	res := Result{
+		Text: o.text.String(), Output: o.output, Session: cmp.Or(o.session, session), Usage: o.usage,
+		Denials: slices.Compact(slices.Sorted(slices.Values(o.denials))),
+	}
+	switch {
+	case o.overspent:
+		res.Stop = "budget"
+	case o.answered:
 		res.Stop = "end_turn"
 		if len(res.Output) == 0 || string(res.Output) == "null" {
 			res.Output, _ = LastJSON(res.Text)

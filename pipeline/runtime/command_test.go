@@ -21,7 +21,11 @@ func TestCommandConforms(t *testing.T) {
 			}
 			b := boxOf(t, mode)
 			runtimetest.Run(t, func(t *testing.T, c runtimetest.Case) runtime.Runtime {
-				return program(t, b, string(c.Act)+"|"+c.Child)
+				command := c.Child
+				if c.Act == runtimetest.Hangs {
+					command = c.Hang()
+				}
+				return program(t, b, string(c.Act)+"|"+command)
 			}, runtimetest.Options{})
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,7 +64,8 @@ func agent(act string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	switch act, child, _ := strings.Cut(act, "|"); runtimetest.Act(act) {
+	act, command, _ := strings.Cut(act, "|")
+	switch runtimetest.Act(act) {
 	case runtimetest.EditsFile:
 		say(`{"type":"tool_call","name":"EDIT","input":{"path":"greeting.txt"}}`)
 		if err := os.WriteFile("greeting.txt", []byte("hello, world\n"), 0o644); err != nil {
@@ -76,6 +78,13 @@ func agent(act string) int {
 			return 1
 		}
 		return answer(map[string]string{"word": strings.TrimSpace(string(word))})
+	case runtimetest.RunsCommand:
+		say(`{"type":"tool_call","name":"BASH"}`)
+		printed, err := exec.Command("sh", "-c", runtimetest.Shout).Output()
+		if err != nil {
+			return 1
+		}
+		return answer(map[string]string{"loud": strings.TrimSpace(string(printed))})
 	case runtimetest.Answers:
 		return answer(map[string]int{"answer": 42})
 	case runtimetest.IsRepaired:
@@ -90,12 +99,31 @@ func agent(act string) int {
 	case runtimetest.CutsOff:
 		say(`{"type":"result","output":{"answer":4`)
 		return 0
+	case runtimetest.IsRefused:
+		say(`{"type":"tool_call","name":"WRITE","input":{"path":"greeting.txt"}}`)
+		if err := os.WriteFile("greeting.txt", []byte("planted\n"), 0o644); err != nil {
+			text, _ := json.Marshal(err.Error())
+			say(`{"type":"tool_result","name":"WRITE","text":%s,"denied":true}`, text)
+		}
+		return answer(map[string]bool{"done": false})
+	case runtimetest.IsLimited:
+		say(`{"type":"retry","text":"status 429","after_seconds":%g}`, runtimetest.RetryAfter.Seconds())
+		return 75
+	case runtimetest.Overloads, runtimetest.MeetsFault:
+		fmt.Fprintln(os.Stderr, act)
+		return 75
 	case runtimetest.Stalls:
 		say(`{"type":"text","text":"thinking"}`)
 		select {}
 	case runtimetest.Hangs:
+		_ = exec.Command("sh", "-c", command).Run()
+	case runtimetest.Overruns:
 		for range time.Tick(20 * time.Millisecond) {
 			say(`{"type":"text","text":"tick"}`)
+		}
+	case runtimetest.Spends:
+		for range time.Tick(time.Millisecond) {
+			say(`{"type":"usage","cost_usd":0.01}`)
 		}
 	case runtimetest.Crashes:
 		say(`{"type":"text","text":"working"}`)
@@ -106,7 +134,7 @@ func agent(act string) int {
 			fmt.Print(block)
 		}
 	case runtimetest.SpawnsAndWaits:
-		cmd := exec.Command("sh", "-c", child)
+		cmd := exec.Command("sh", "-c", command)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := cmd.Start(); err != nil {
 			return 1
@@ -118,6 +146,20 @@ func agent(act string) int {
 		return answer(map[string]string{"echo": req.Prompt})
 	case runtimetest.Measures:
 		return answer(map[string]int{"bytes": len(req.Prompt)})
+	case runtimetest.Remembers:
+		session := filepath.Join(os.Getenv("HOME"), "s1")
+		if req.Session == "" {
+			if err := os.WriteFile(session, []byte(req.Prompt), 0o600); err != nil {
+				return 1
+			}
+			return answer(map[string]bool{"ok": true})
+		}
+		before, err := os.ReadFile(filepath.Join(os.Getenv("HOME"), req.Session))
+		if err != nil || req.Prompt != runtimetest.Recall {
+			return 1
+		}
+		_, word, _ := strings.Cut(string(before), "The word is ")
+		return answer(map[string]string{"word": strings.TrimSuffix(word, ".")})
 	}
 	fmt.Fprintf(os.Stderr, "unknown act %q\n", act)
 	return 1

@@ -51,3 +51,9 @@ func (d *dollars) micros() (int64, error) {
 	}
 	return whole.Int64(), nil
 }
+
+// overBudget is the failure of a call that was ended because it had spent what
+// it may.
+func overBudget(who string, budget int64) *Error {
+	return &Error{Class: Refused, Reason: fmt.Sprintf("%s used up its budget of $%d.%06d", who, budget/1_000_000, budget%1_000_000)}
+}

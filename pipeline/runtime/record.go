@@ -57,7 +57,7 @@ func (r *Recorder) Run(ctx context.Context, c Call, emit func(Event)) (Result, e
 	if err != nil {
 		rec.Error = &RecordedError{Class: Refused, Reason: err.Error()}
 		if failure, ok := errors.AsType[*Error](err); ok {
-			rec.Error.Class = failure.Class
+			rec.Error.Class, rec.Error.AfterMS = failure.Class, failure.After.Milliseconds()
 		}
 	}
 	if !c.ReadOnly {

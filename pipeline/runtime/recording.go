@@ -27,8 +27,9 @@ type Recording struct {
 
 // A RecordedError is the *Error with which a recorded call failed.
 type RecordedError struct {
-	Class  Class  `json:"class"`
-	Reason string `json:"reason"`
+	Class   Class  `json:"class"`
+	Reason  string `json:"reason"`
+	AfterMS int64  `json:"after_ms,omitempty"` // Error.After in milliseconds
 }
 
 // RecordedFiles is how a call changed its directory. Paths are relative to it,
@@ -141,6 +142,9 @@ func (r Recording) check() error {
 	}
 	if r.DelayMS < 0 {
 		return fmt.Errorf("step %s: delay_ms is negative", r.Step)
+	}
+	if e := r.Error; e != nil && e.AfterMS < 0 {
+		return fmt.Errorf("step %s: after_ms of the error is negative", r.Step)
 	}
 	if e := r.Error; e != nil && e.Class != Transient && e.Class != Refused && e.Class != Fatal {
 		return fmt.Errorf("step %s: error class %q is none of transient, refused, fatal", r.Step, e.Class)

@@ -59,7 +59,11 @@ func (r *Replay) Run(ctx context.Context, c Call, emit func(Event)) (Result, err
 
 	// The delay is spread over the events, so that a listener sees progress.
 	pause := time.Duration(rec.DelayMS) * time.Millisecond / time.Duration(max(1, len(rec.Events)))
+	total := 0
 	for _, e := range rec.Events {
+		if total += len(e.Text) + len(e.Input); total > maxOutput {
+			return Result{}, errTooMuch()
+		}
 		w.pause()
 		emit(e)
 		w.alive()
@@ -74,7 +78,7 @@ func (r *Replay) Run(ctx context.Context, c Call, emit func(Event)) (Result, err
 		return Result{}, &Error{Class: Refused, Reason: fmt.Sprintf("step %s: the recorded files cannot be written: %v", c.Step, err), Err: err}
 	}
 	if e := rec.Error; e != nil {
-		return rec.Result, &Error{Class: e.Class, Reason: e.Reason}
+		return rec.Result, &Error{Class: e.Class, Reason: e.Reason, After: time.Duration(e.AfterMS) * time.Millisecond}
 	}
 	return rec.Result, nil
 }

@@ -23,15 +23,22 @@ func childCommand(t *testing.T) string {
 // run is over before.
 func waitForChild(t *testing.T, command string, ended <-chan error) {
 	t.Helper()
+	eventually(t, "the agent did not start its child", ended, func() bool { return len(children(t, command)) > 0 })
+}
+
+// eventually returns once seen is true; ended yields early when the run is over
+// before.
+func eventually(t *testing.T, complaint string, ended <-chan error, seen func() bool) {
+	t.Helper()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
 	late := time.After(30 * time.Second)
-	for len(children(t, command)) == 0 {
+	for !seen() {
 		select {
 		case err := <-ended:
-			t.Fatalf("the run ended before its child was seen: %v", err)
+			t.Fatalf("the run ended too early: %v", err)
 		case <-late:
-			t.Fatal("the agent did not start its child")
+			t.Fatal(complaint)
 		case <-poll.C:
 		}
 	}

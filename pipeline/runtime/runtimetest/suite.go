@@ -5,14 +5,18 @@
 package runtimetest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,21 +26,59 @@ import (
 // An Act is what the scripted agent does when it is called.
 type Act string
 
-// The acts. Where one names an answer, that is the JSON of the output.
+// The acts. Where one names an answer, that is the JSON of the output; the test
+// of each says what the runtime makes of it.
 const (
-	EditsFile      Act = "edits a file"              // greeting.txt: "hello" → "hello, world"; {"done":true}
-	ReadsFile      Act = "reads a file"              // answers {"word": the content of word.txt}
-	Answers        Act = "answers structured output" // {"answer":42}
-	IsRepaired     Act = "repairs its output"        // first {"answer":"forty-two"}; on the repair turn {"answer":42}
-	CutsOff        Act = "answers half a value"      // {"answer":4
-	Stalls         Act = "stalls"                    // says "thinking", then nothing
-	Hangs          Act = "hangs past its time"       // says "tick" without end
-	Crashes        Act = "crashes"                   // says "working", then dies
-	Floods         Act = "writes without end"        // more than the 64 MiB of output that are allowed
-	SpawnsAndWaits Act = "is canceled in mid-run"    // starts Case.Child in a session of its own, says "started", waits
-	Echoes         Act = "echoes unicode"            // answers {"echo": the prompt}
-	Measures       Act = "takes a long prompt"       // answers {"bytes": the prompt's length in bytes}
+	EditsFile   Act = "edits a file"              // greeting.txt: "hello" → "hello, world"; {"done":true}
+	ReadsFile   Act = "reads a file"              // answers {"word": the content of word.txt}
+	RunsCommand Act = "runs a command"            // runs Shout in its directory; {"loud": what that printed}
+	Answers     Act = "answers structured output" // {"answer":42}
+	IsRepaired  Act = "repairs its output"        // first {"answer":"forty-two"}; on the repair turn {"answer":42}
+	CutsOff     Act = "answers half a value"      // {"answer":4
+
+	// IsRefused tries to write greeting.txt, by EDIT, WRITE or a command, though
+	// the call grants it READ, GLOB and GREP only; then {"done":false}.
+	IsRefused Act = "is refused a tool"
+
+	// The model's API refuses every request, or a program says so in its own way.
+	IsLimited  Act = "is told to come back later"  // 429 with Retry-After: RetryAfter
+	Overloads  Act = "meets an overload"           // 529
+	MeetsFault Act = "meets a fault of the server" // 500
+
+	Stalls   Act = "stalls"                 // says "thinking", then nothing
+	Hangs    Act = "hangs, deaf to signals" // runs Case.Hang and waits for it
+	Crashes  Act = "crashes"                // says "working", then dies
+	Overruns Act = "works on past its time" // says "tick" without end, each time after a little work
+
+	// Floods writes more than the 64 MiB of output that are allowed. An agent
+	// whose words go through a model has a command write them and answers {"done":true}.
+	Floods Act = "writes without end"
+
+	SpawnsAndWaits Act = "is canceled in mid-tool" // starts Case.Child in a session of its own, says "started", waits
+
+	// Spends does small things without end. Each takes SpentInput and
+	// SpentOutput tokens, or 0.01 dollars where the agent knows no model.
+	Spends Act = "spends its budget"
+
+	Echoes    Act = "echoes unicode"      // answers {"echo": the prompt}, which is Unicode
+	Measures  Act = "takes a long prompt" // answers {"bytes": the prompt's length in bytes}, which is that of LongPrompt
+	Remembers Act = "resumes a session"   // first {"ok":true}; in the same session {"word": what the first prompt called the word}
 )
+
+// What the acts are about.
+const (
+	Shout       = "tr a-z A-Z <word.txt | tee loud.txt" // the command of RunsCommand; it prints PLUM
+	RetryAfter  = time.Minute                           // the wait that the API of IsLimited asks for
+	Budget      = 50_000                                // micro-dollars that Spends may spend
+	SpentInput  = 1000
+	SpentOutput = 500
+	Unicode     = "Grüße 🛶 naïve \u202Eright-to-left\u202C 漢字 \u2028 line\tseparator \"quoted\" back\\slash é"
+	Remember    = "The word is quince." // the first prompt of Remembers
+	Recall      = "Which word was it?"  // the second; the answer is {"word":"quince"}
+)
+
+// LongPrompt is a prompt that no argument list takes: a MiB.
+var LongPrompt = strings.Repeat("all work and no play \n", 1<<20/22) + "at all"
 
 // A Case is what a Factory needs to know of one test.
 type Case struct {
@@ -46,40 +88,48 @@ type Case struct {
 	Child string // for SpawnsAndWaits: a shell command whose process can be told from all others
 }
 
+// Hang is a shell command that runs Child, deaf to all signals but the last.
+func (c Case) Hang() string { return "trap '' HUP INT TERM; exec " + c.Child }
+
 // A Factory returns the runtime under test, its agent set to do what the case says.
 type Factory func(t *testing.T, c Case) runtime.Runtime
 
 // Options fit the suite to a runtime.
 type Options struct {
-	Except map[Act]string // acts that do not apply, each with the reason
-	Idle   time.Duration  // silence that no healthy call of this runtime reaches; 0 means 2 s
-	Many   int            // calls at once in the test of concurrency; 0 means 8
+	Except    map[Act]string // acts that cannot be, each with the reason
+	Idle      time.Duration  // silence that no healthy call of this runtime reaches; 0 means 2 s
+	Many      int            // calls at once in the test of concurrency; 0 means 8
+	Childless string         // why the agent starts no process; a cancel then waits for its "started"
+	Hintless  string         // why the wait that a provider asks for cannot be known
 }
 
 // Run checks every promise on runtimes that factory makes.
 func Run(t *testing.T, factory Factory, opts Options) {
-	if opts.Idle == 0 {
-		opts.Idle = 2 * time.Second
-	}
-	if opts.Many == 0 {
-		opts.Many = 8
-	}
+	opts = opts.filled()
 	for _, row := range []struct {
 		act  Act
 		test func(t *testing.T, s *stage)
 	}{
 		{EditsFile, testEdit},
 		{ReadsFile, testRead},
+		{RunsCommand, testCommand},
 		{Answers, testAnswer},
 		{IsRepaired, testRepair},
 		{CutsOff, testCutOff},
+		{IsRefused, testRefusal},
+		{IsLimited, testLimit},
+		{Overloads, testTransient},
+		{MeetsFault, testTransient},
 		{Stalls, testStall},
 		{Hangs, testHang},
 		{Crashes, testCrash},
 		{Floods, testFlood},
 		{SpawnsAndWaits, testCancel},
+		{Overruns, testTimeout},
+		{Spends, testBudget},
 		{Echoes, testUnicode},
 		{Measures, testLongPrompt},
+		{Remembers, testResume},
 	} {
 		if why, excepted := opts.Except[row.act]; excepted {
 			t.Logf("%s does not apply: %s", row.act, why)
@@ -99,6 +149,12 @@ func Run(t *testing.T, factory Factory, opts Options) {
 	})
 }
 
+func (o Options) filled() Options {
+	o.Idle = cmp.Or(o.Idle, 2*time.Second)
+	o.Many = cmp.Or(o.Many, 8)
+	return o
+}
+
 // answerSchema asks for {"answer": a whole number}.
 const answerSchema = `{"type":"object","properties":{"answer":{"type":"integer"}},"required":["answer"],"additionalProperties":false}`
 
@@ -108,6 +164,8 @@ type stage struct {
 	opts Options
 	c    Case
 	r    runtime.Runtime
+
+	emitting atomic.Bool
 
 	mu     sync.Mutex
 	events []runtime.Event
@@ -141,10 +199,12 @@ func (s *stage) run(ctx context.Context, c runtime.Call) (runtime.Result, error)
 	s.done = false
 	s.mu.Unlock()
 	res, err := s.r.Run(ctx, c, func(e runtime.Event) {
-		if !s.mu.TryLock() {
+		if !s.emitting.CompareAndSwap(false, true) {
 			s.t.Error("two events at the same time")
 			return
 		}
+		defer s.emitting.Store(false)
+		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.done {
 			s.t.Errorf("an event after Run returned: %+v", e)
@@ -157,15 +217,24 @@ func (s *stage) run(ctx context.Context, c runtime.Call) (runtime.Result, error)
 	return res, err
 }
 
-// said returns the text of all text events.
-func (s *stage) said() string {
+// heard returns the events of a kind.
+func (s *stage) heard(kind runtime.EventKind) []runtime.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var text strings.Builder
+	var events []runtime.Event
 	for _, e := range s.events {
-		if e.Kind == runtime.Text {
-			text.WriteString(e.Text)
+		if e.Kind == kind {
+			events = append(events, e)
 		}
+	}
+	return events
+}
+
+// said returns the text of all text events.
+func (s *stage) said() string {
+	var text strings.Builder
+	for _, e := range s.heard(runtime.Text) {
+		text.WriteString(e.Text)
 	}
 	return text.String()
 }
@@ -234,6 +303,72 @@ func testCutOff(t *testing.T, s *stage) {
 	}
 }
 
+// testCommand: what a command of the agent does happens in the directory, what
+// it prints reaches the agent, and the listener hears of the call.
+func testCommand(t *testing.T, s *stage) {
+	res, err := s.run(t.Context(), s.call())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutput(t, res, `{"loud":"PLUM"}`)
+	if got := read(t, s.c.Dir, "loud.txt"); got != "PLUM\n" {
+		t.Errorf("loud.txt = %q", got)
+	}
+	if len(s.heard(runtime.ToolCall)) == 0 {
+		t.Error("no event tells of the command")
+	}
+}
+
+// testRefusal: a tool that the role does not have changes nothing, its refusal
+// can be seen afterwards, and the agent goes on.
+func testRefusal(t *testing.T, s *stage) {
+	c := s.call()
+	c.Tools, c.ReadOnly = []runtime.Tool{runtime.Read, runtime.Glob, runtime.Grep}, true
+	res, err := s.run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutput(t, res, `{"done":false}`)
+	if got := read(t, s.c.Dir, "greeting.txt"); got != "hello\n" {
+		t.Errorf("greeting.txt = %q: the tool was not refused", got)
+	}
+	refused := slices.ContainsFunc(s.heard(runtime.ToolResult), func(e runtime.Event) bool { return refusal.MatchString(e.Text) })
+	if len(res.Denials) == 0 && !refused {
+		t.Errorf("nobody learns of the refusal: no denials, and the results of tools are %+v", s.heard(runtime.ToolResult))
+	}
+}
+
+// refusal is how systems and programs say that something may not be.
+var refusal = regexp.MustCompile(`(?i)denied|refused|read-only|not permitted|no such tool|unavailable|not available|rejected`)
+
+// testLimit: a wait that is longer than the agent may be silent is the caller's
+// to wait; the slot of the call is free at once.
+func testLimit(t *testing.T, s *stage) {
+	start := time.Now()
+	err := s.fail()
+	wantClass(t, err, runtime.Transient)
+	if took := time.Since(start); took >= RetryAfter {
+		t.Errorf("the call sat the wait out: %s", took)
+	}
+	if s.opts.Hintless != "" {
+		t.Logf("the provider's hint is lost: %s", s.opts.Hintless)
+		return
+	}
+	if failure, ok := errors.AsType[*runtime.Error](err); ok && failure.After < RetryAfter {
+		t.Errorf("After = %s, want the provider's %s", failure.After, RetryAfter)
+	}
+}
+
+func testTransient(t *testing.T, s *stage) { wantClass(t, s.fail(), runtime.Transient) }
+
+// fail runs a call whose model refuses it, with time for a runtime's own few tries.
+func (s *stage) fail() error {
+	c := s.call()
+	c.Idle = max(10*time.Second, s.opts.Idle)
+	_, err := s.run(s.t.Context(), c)
+	return err
+}
+
 func testStall(t *testing.T, s *stage) {
 	c := s.call()
 	c.Idle = s.opts.Idle
@@ -248,14 +383,55 @@ func testStall(t *testing.T, s *stage) {
 	}
 }
 
+// testHang: a process that ignores being asked to end is ended.
 func testHang(t *testing.T, s *stage) {
 	c := s.call()
 	c.Timeout = 2 * s.opts.Idle
 	start := time.Now()
-	_, err := s.run(t.Context(), c)
-	wantClass(t, err, runtime.Refused)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.run(t.Context(), c)
+		ended <- err
+	}()
+	if s.opts.Childless == "" {
+		waitForChild(t, s.c.Child, ended)
+	}
+	wantClass(t, <-ended, runtime.Refused)
 	if took := time.Since(start); took > c.Timeout+8*time.Second {
 		t.Errorf("it took %s to end a call of %s", took, c.Timeout)
+	}
+	if left := children(t, s.c.Child); len(left) > 0 {
+		t.Errorf("processes are left behind: %v", left)
+	}
+}
+
+// testTimeout: the wall clock ends also a call that is never silent.
+func testTimeout(t *testing.T, s *stage) {
+	c := s.call()
+	c.Timeout, c.MaxTurns = 2*s.opts.Idle, 1000
+	start := time.Now()
+	_, err := s.run(t.Context(), c)
+	wantClass(t, err, runtime.Refused)
+	if took := time.Since(start); took < c.Timeout || took > c.Timeout+8*time.Second {
+		t.Errorf("it took %s to end a call of %s", took, c.Timeout)
+	}
+	if !strings.Contains(s.said(), "tick") {
+		t.Errorf("what was said before is lost: %q", s.said())
+	}
+}
+
+// testBudget: the ceiling ends the call, and what it cost is known. The ceiling
+// may be passed by what was under way when it was reached, and by no more.
+func testBudget(t *testing.T, s *stage) {
+	c := s.call()
+	c.BudgetMicros, c.MaxTurns = Budget, 1000
+	res, err := s.run(t.Context(), c)
+	wantClass(t, err, runtime.Refused)
+	if !strings.Contains(err.Error(), "budget") || res.Stop != "budget" {
+		t.Errorf("stopped by %q with %v, want the budget", res.Stop, err)
+	}
+	if res.CostMicros == 0 || res.CostMicros > 2*Budget {
+		t.Errorf("it cost %d of %d", res.CostMicros, Budget)
 	}
 }
 
@@ -267,9 +443,21 @@ func testCrash(t *testing.T, s *stage) {
 	}
 }
 
+// testFlood: what is too much ends the call, or is cut before it reaches anyone.
 func testFlood(t *testing.T, s *stage) {
-	_, err := s.run(t.Context(), s.call())
-	wantClass(t, err, runtime.Refused)
+	res, err := s.run(t.Context(), s.call())
+	if err != nil {
+		wantClass(t, err, runtime.Refused)
+		return
+	}
+	wantOutput(t, res, `{"done":true}`)
+	total := len(res.Text)
+	for _, e := range s.events {
+		total += len(e.Text) + len(e.Input)
+	}
+	if total > 1<<20 {
+		t.Errorf("%d bytes reached the listener", total)
+	}
 }
 
 func testCancel(t *testing.T, s *stage) {
@@ -281,7 +469,7 @@ func testCancel(t *testing.T, s *stage) {
 		_, err := s.run(ctx, s.call())
 		ended <- err
 	}()
-	waitForChild(t, s.c.Child, ended)
+	s.waitUntilStarted(ended)
 	cancel(stop)
 	select {
 	case err := <-ended:
@@ -296,9 +484,22 @@ func testCancel(t *testing.T, s *stage) {
 	}
 }
 
+// waitUntilStarted returns when the agent is in the middle of its work.
+func (s *stage) waitUntilStarted(ended <-chan error) {
+	s.t.Helper()
+	if s.opts.Childless == "" {
+		waitForChild(s.t, s.c.Child, ended)
+		return
+	}
+	s.t.Logf("there is no process to see: %s", s.opts.Childless)
+	eventually(s.t, "the agent did not say that it started", ended, func() bool {
+		return strings.Contains(s.said(), "started")
+	})
+}
+
 func testUnicode(t *testing.T, s *stage) {
 	c := s.call()
-	c.Prompt = "Grüße 🛶 naïve \u202Eright-to-left\u202C 漢字 \u2028 line\tseparator \"quoted\" back\\slash é"
+	c.Prompt = Unicode
 	res, err := s.run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -316,12 +517,33 @@ func testUnicode(t *testing.T, s *stage) {
 
 func testLongPrompt(t *testing.T, s *stage) {
 	c := s.call()
-	c.Prompt = strings.Repeat("all work and no play \n", 1<<20/22) + "at all"
+	c.Prompt = LongPrompt
 	res, err := s.run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantOutput(t, res, fmt.Sprintf(`{"bytes":%d}`, len(c.Prompt)))
+}
+
+// testResume: a call that names the session of another knows what was said there.
+func testResume(t *testing.T, s *stage) {
+	c := s.call()
+	c.Prompt = Remember
+	first, err := s.run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutput(t, first, `{"ok":true}`)
+	if first.Session == "" {
+		t.Fatal("the first call names no session")
+	}
+	c.Step += "/repair-1"
+	c.Session, c.Prompt = first.Session, Recall
+	second, err := s.run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutput(t, second, `{"word":"quince"}`)
 }
 
 // testMany runs calls side by side on one runtime each with its own directory.
