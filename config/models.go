@@ -43,7 +43,7 @@ var runtimeKinds = []runtimeKind{
 	{name: "replay"},
 	{name: "open_code", later: true, model: "minimax/minimax-m2.5"},
 	{name: "codex", later: true},
-	{name: "native", later: true},
+	{name: "native", model: "anthropic/claude-sonnet-5-5", models: Models{"qa_synthesizer": "anthropic/claude-haiku-5-5"}},
 }
 
 // Resolve says where the calls of a role go: the runtime's default model gives

@@ -32,7 +32,7 @@ type buildFlags struct {
 
 func (f *buildFlags) agents(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.runtime, "runtime", "", "how agents are run: claude_code, command or replay (default from configuration)")
+	flags.StringVar(&f.runtime, "runtime", "", "how agents are run: claude_code, native, command or replay (default from configuration)")
 	flags.StringVar(&f.agentCommand, "agent-command", "", "the program of runtime command, with its arguments")
 	flags.StringVar(&f.recordings, "recordings", "", "what runtime replay plays: a txtar file or a directory of JSON files")
 	flags.StringVar(&f.record, "record", "", "directory to record every agent call in")
