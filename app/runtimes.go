@@ -67,6 +67,7 @@ func (r *runtimes) make(ctx context.Context, name string) (runtime.Runtime, erro
 			Secrets: pick(r.agents.Environ, "CODEX_API_KEY", "OPENAI_API_KEY"),
 			Prices:  r.prices,
 			Box:     r.box,
+			Bridge:  r.agents.Bridge,
 		})
 		if err != nil {
 			return nil, err
@@ -79,6 +80,7 @@ func (r *runtimes) make(ctx context.Context, name string) (runtime.Runtime, erro
 			Secrets: pick(r.agents.Environ, "OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"),
 			Prices:  r.prices,
 			Box:     r.box,
+			Bridge:  r.agents.Bridge,
 		})
 		if err != nil {
 			return nil, err

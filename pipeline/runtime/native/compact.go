@@ -110,7 +110,7 @@ func (a *agent) sumUp(ctx context.Context, talk []message) error {
 	if summary == "" {
 		return &runtime.Error{Class: runtime.Refused, Reason: "the context is full, and the model did not sum up what it knows"}
 	}
-	text := a.anew() + "\n\nYou have worked on this already. What you wrote down of it:\n\n" + summary
+	text := a.call.Task(false) + "\n\nYou have worked on this already. What you wrote down of it:\n\n" + summary
 	a.talk = []message{say(text)}
 	a.context, a.told = 0, 0
 	a.note("the context was nearly full: the conversation was summed up")

@@ -1,12 +1,8 @@
 package native
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
-
-	"github.com/slipway-dev/slipway/pipeline/runtime"
 )
 
 // The conversations that are kept: the newest, within both bounds.
@@ -77,35 +73,14 @@ func (c conversation) size() int {
 func (a *agent) opening() []message {
 	before, found := a.sessions.take(a.call.Session)
 	if !found {
-		return []message{say(a.anew())}
+		return []message{say(a.call.Task(false))}
 	}
 	a.session = a.call.Session
 	talk := before.talk
 	if before.model != a.call.Model || before.system != a.call.System || !slices.Equal(before.tools, names(a.tools)) {
 		talk = withoutThoughts(talk)
 	}
-	return goOn(slices.Clone(talk), a.again())
-}
-
-// anew is the prompt of a call without a session. An answer that is to be
-// repaired is quoted, since nobody remembers it.
-func (a *agent) anew() string {
-	if a.call.Repair == nil {
-		return a.call.Prompt
-	}
-	return fmt.Sprintf("%s\n\nThis was answered before:\n\n%s\n\n%s", a.call.Prompt, a.call.Repair.Previous, complaint(a.call.Repair))
-}
-
-// again is the next message of a session.
-func (a *agent) again() string {
-	if a.call.Repair == nil {
-		return a.call.Prompt
-	}
-	return complaint(a.call.Repair)
-}
-
-func complaint(r *runtime.Repair) string {
-	return "That answer does not fit:\n- " + strings.Join(r.Errors, "\n- ") + "\nAnswer again, in whole, with these mistakes corrected."
+	return goOn(slices.Clone(talk), a.call.Task(true))
 }
 
 // goOn adds a message to a conversation wherever it was left: a tool call that
