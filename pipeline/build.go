@@ -86,6 +86,7 @@ type build struct {
 	crew    *agent.Crew
 	site    *site
 	conf    config.Repo
+	paper   paper
 }
 
 // errStopped ends the work of a build that is to be wrapped up: cancelled, out

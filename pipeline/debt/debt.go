@@ -75,6 +75,16 @@ func (l *Ledger) Record(items ...Item) {
 	}
 }
 
+// Reset empties the ledger and keeps its room, for one that is made anew at
+// every landing.
+func (l *Ledger) Reset() {
+	clear(l.known)
+	l.items = l.items[:0]
+}
+
+// Len is how many items there are.
+func (l *Ledger) Len() int { return len(l.items) }
+
 // Items returns a copy, worst severity first, otherwise as recorded.
 func (l *Ledger) Items() []Item {
 	out := slices.Clone(l.items)
