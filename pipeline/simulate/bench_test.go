@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/slipway-dev/slipway/pipeline"
 )
 
 // What the engine may cost. A benchmark reports each measure beside its share of
@@ -72,6 +74,7 @@ func BenchmarkThousand(b *testing.B) {
 }
 
 func thousand(b *testing.B) {
+	pipeline.EaseCollector() // as main does
 	p := crowd(1000)
 	s, err := Open(b.Context(), p, Options{})
 	if err != nil {
