@@ -2,6 +2,7 @@ package repo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -92,6 +93,10 @@ func (m *Mirror) Snapshot(ctx context.Context, dir, base string) (tree string, e
 		if _, err := run(ctx, call{gitDir: m.dir, tree: dir, index: ix.path, args: args}); err != nil {
 			return "", err
 		}
+	}
+	tree, err = m.writeTree(ix.path)
+	if !errors.Is(err, errOtherIndex) {
+		return tree, err
 	}
 	return line(ctx, call{gitDir: m.dir, index: ix.path, config: eachSynced, args: []string{"write-tree"}})
 }

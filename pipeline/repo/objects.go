@@ -123,7 +123,7 @@ func readLoose(gitDir, hash, kind string) ([]byte, error) {
 	if _, err := io.ReadFull(l.stream, body); err != nil {
 		return nil, errNotLoose
 	}
-	if _, err := l.stream.ReadByte(); err != io.EOF { // the checksum comes with the end
+	if _, err := l.stream.ReadByte(); !errors.Is(err, io.EOF) { // the checksum comes with the end
 		return nil, errNotLoose
 	}
 	return body, nil
@@ -156,7 +156,7 @@ func (d *deflater) pack(parts ...[]byte) (_ []byte, err error) {
 			return nil, err
 		}
 	}
-	d.Writer.Reset(&d.packed)
+	d.Reset(&d.packed)
 	for _, part := range parts {
 		if _, err := d.Write(part); err != nil {
 			return nil, err

@@ -62,7 +62,7 @@ func (f rawFile) close() { _ = unix.Close(int(f)) }
 // again repeats a call that a signal interrupted.
 func again(call func() (int, error)) (int, error) {
 	for {
-		if n, err := call(); err != unix.EINTR {
+		if n, err := call(); !errors.Is(err, unix.EINTR) {
 			return n, err
 		}
 	}
