@@ -85,9 +85,10 @@ func (l *Ledger) Reset() {
 // Len is how many items there are.
 func (l *Ledger) Len() int { return len(l.items) }
 
-// Items returns a copy, worst severity first, otherwise as recorded.
+// Items returns a copy, worst severity first, otherwise as recorded; nil when
+// there are none, whatever there was before a Reset.
 func (l *Ledger) Items() []Item {
-	out := slices.Clone(l.items)
+	out := append([]Item(nil), l.items...)
 	slices.SortStableFunc(out, func(a, b Item) int { return a.Severity.rank() - b.Severity.rank() })
 	return out
 }
