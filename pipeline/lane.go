@@ -109,7 +109,7 @@ func (b *build) checkpoint() error {
 // paper is the state document on the disk. Its owner is who holds the lock.
 type paper struct {
 	sync.Mutex
-	next time.Time // not before this is it written for another landing
+	next time.Time // when it may be written for another landing
 	due  bool      // somebody waits to write it
 }
 
