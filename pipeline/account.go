@@ -15,13 +15,14 @@ import (
 // ledger is every compromise so far. It only grows within a segment, so what is
 // not decided yet is no part of it.
 func (f *Fold) ledger() *debt.Ledger {
-	if f.owed != nil {
-		return f.owed
+	l := &f.owed
+	if f.counted {
+		return l
 	}
-	var l debt.Ledger
-	f.owed = &l
+	f.counted = true
+	l.Reset()
 	if f.plan == nil {
-		return &l
+		return l
 	}
 	l.Record(f.plan.Debt...)
 	l.Record(f.scope...)
@@ -31,7 +32,7 @@ func (f *Fold) ledger() *debt.Ledger {
 	if f.verified != nil && (f.verified.Final || f.stop != nil && f.judged > len(f.fixes)+f.moved) {
 		l.Record(f.verified.Debt...)
 	}
-	return &l
+	return l
 }
 
 // lost says why an issue that has not ended never will, or nothing. What was at

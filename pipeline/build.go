@@ -93,6 +93,7 @@ type build struct {
 	conf    config.Repo
 	live    live
 	spoken  spoken
+	paper   paper
 }
 
 // errStopped ends the work of a build that is to be wrapped up: cancelled, out

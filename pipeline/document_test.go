@@ -1,8 +1,14 @@
 package pipeline
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -131,5 +137,30 @@ func TestTheStateDocumentTellsWhatTheReportTells(t *testing.T) {
 	for n, is := range issues {
 		w.land(n+1, is)
 		check()
+	}
+}
+
+// Landings that come close to each other share a document; none is left out of it.
+func TestTheStateDocumentTellsOfEveryLandingInTheEnd(t *testing.T) {
+	w, issues := manyIssues(t, 5)
+	b := &build{
+		Engine: &Engine{State: t.TempDir()}, Job: Job{Request: Request{Build: "b-1"}},
+		fold: w.fold, site: &site{}, log: slog.New(slog.DiscardHandler),
+	}
+	ctx, done := context.WithCancel(t.Context())
+	b.paper.next = time.Now().Add(time.Hour) // it was written a moment ago
+	for n, is := range issues {
+		w.land(n+1, is)
+		b.landed(ctx)
+	}
+	file := filepath.Join(b.State, "builds", "b-1", "state.json")
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is written for a landing before its time: %v", err)
+	}
+	done()
+	b.site.settling.Wait()
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(text), `"completed": ["part-0000","part-0001","part-0002","part-0003","part-0004"]`) {
+		t.Errorf("%v\n%s", err, text)
 	}
 }

@@ -59,18 +59,19 @@ type Fold struct {
 	issues       map[string]*issueState // by name, also those that left the graph
 	byKey        map[string]*issueState // by issue-NN
 	memory       coding.Memory
-	head         string       // the integration branch
-	landings     int          // choices made
-	open         string       // key of the landing that was chosen and has not ended
-	landing      landing      // what it is about
-	landAt       time.Time    // when it was chosen
-	came         []advanced   // what came of each
-	owed         *debt.Ledger // nil when something changed since it was made
-	replans      int          // choices made, in this segment
-	asked        int          // of those, how often the Replanner was
-	replan       string       // key of the one that was chosen and has not ended
-	failures     []string     // what it is about
-	replanAsked  bool         // whether the Replanner is
+	head         string     // the integration branch
+	landings     int        // choices made
+	open         string     // key of the landing that was chosen and has not ended
+	landing      landing    // what it is about
+	landAt       time.Time  // when it was chosen
+	came         []advanced // what came of each
+	owed         debt.Ledger
+	counted      bool     // owed is as of the newest entry
+	replans      int      // choices made, in this segment
+	asked        int      // of those, how often the Replanner was
+	replan       string   // key of the one that was chosen and has not ended
+	failures     []string // what it is about
+	replanAsked  bool     // whether the Replanner is
 	history      []replanned
 	splits       int
 	scope        []debt.Item // what decisions dropped
@@ -238,7 +239,7 @@ func (f *Fold) apply(e step.Entry) error {
 		issue.document = nil
 	}
 	if e.Runtime == "" && !strings.HasPrefix(e.Key, agent.ReserveKey) {
-		f.owed = nil
+		f.counted = false
 	}
 	switch {
 	case e.Key == keyBegin:

@@ -29,7 +29,8 @@ func (b *build) land(ctx context.Context) error {
 	_, err = step.Effect(ctx, b.journal, keyAdvanced(attempt.key), func(ctx context.Context) (advanced, error) {
 		return out, b.site.advance(ctx, out.Head, choice.Base)
 	})
-	return errors.Join(err, b.checkpoint())
+	b.landed(ctx)
+	return err
 }
 
 // attempt is one landing at work.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
+	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/coding"
@@ -95,6 +97,48 @@ func (b *build) keep(ctx context.Context, is graph.Issue, r coding.Result) error
 // checkpoint writes the state for readers. Nobody resumes from it: that is the
 // journal's.
 func (b *build) checkpoint() error {
+	b.paper.Lock()
+	defer b.paper.Unlock()
+	began := time.Now()
 	text, err := b.fold.document()
-	return errors.Join(err, b.artefact("state.json", text))
+	err = errors.Join(err, b.artefact("state.json", text))
+	b.paper.next = time.Now().Add(documentShare * time.Since(began))
+	return err
+}
+
+// paper is the state document on the disk. Its owner is who holds the lock.
+type paper struct {
+	sync.Mutex
+	next time.Time // when it may be written for another landing
+	due  bool      // somebody waits to write it
+}
+
+// documentShare is how many times longer than it takes to write the document the
+// landings have none: it tells of all issues, and where many land in a second
+// each would write it for nobody.
+const documentShare = 50
+
+// landed sees to it that the document tells of a landing: at once, or with the
+// landings of the next moments. ctx ends when the graph is done.
+func (b *build) landed(ctx context.Context) {
+	b.paper.Lock()
+	defer b.paper.Unlock()
+	if b.paper.due {
+		return
+	}
+	b.paper.due = true
+	rest := time.NewTimer(time.Until(b.paper.next))
+	b.site.settling.Go(func() {
+		defer rest.Stop()
+		select {
+		case <-rest.C:
+		case <-ctx.Done():
+		}
+		b.paper.Lock()
+		b.paper.due = false
+		b.paper.Unlock()
+		if err := b.checkpoint(); err != nil { // the next end of a phase fails of it, if it lasts
+			b.log.WarnContext(ctx, "the state document is not up to date", "error", err)
+		}
+	})
 }

@@ -54,7 +54,7 @@ func (f *Fold) remember(s *issueState) {
 
 // health is how the build stands after a landing.
 func (f *Fold) health(a advanced) {
-	h := &coding.BuildHealth{Passing: a.Passing, Failing: a.Failing, DebtItems: len(f.ledger().Items())}
+	h := &coding.BuildHealth{Passing: a.Passing, Failing: a.Failing, DebtItems: f.ledger().Len()}
 	for _, s := range f.order {
 		switch {
 		case s.merge != "":

@@ -86,12 +86,15 @@ func (f *Fold) hopeless(ratio float64) string {
 	defer f.mu.Unlock()
 	ended, lost := 0, 0
 	for _, s := range f.issues {
-		switch o := s.outcome(); {
-		case s.kept == nil:
-		case o == report.FailedUnrecoverable:
+		if s.kept == nil {
+			continue
+		}
+		switch s.outcome() {
+		case report.FailedUnrecoverable:
 			lost++
 			ended++
-		case o != report.FailedNeedsSplit:
+		case report.FailedNeedsSplit:
+		default:
 			ended++
 		}
 	}
@@ -160,10 +163,8 @@ func (f *Fold) notes(name string) []graph.Note {
 			}
 		}
 	}
-	for _, s := range f.order {
-		if s.issue.Name != name && !f.graph.Below(s.issue.Name, name) {
-			continue
-		}
+	for _, n := range f.graph.Lineage(name) {
+		s := f.issues[n]
 		add(s.told...)
 		switch {
 		case s.issue.Name == name:

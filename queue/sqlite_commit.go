@@ -64,7 +64,13 @@ func (s *SQLite) gather(first *request) []*request {
 // savepoint, so that one that fails does not fail its neighbours. The lock is
 // taken at the start (IMMEDIATE): a transaction that reads first and then
 // wants to write cannot wait for another process, it would have to fail.
+//
+// A change that is alone needs no savepoint: the transaction is its own.
 func (s *SQLite) commit(t *tx, batch []*request) {
+	if len(batch) == 1 {
+		batch[0].done <- t.alone(batch[0])
+		return
+	}
 	results := make([]error, len(batch))
 	err := func() error {
 		if _, err := t.exec(`BEGIN IMMEDIATE`); err != nil {
@@ -89,6 +95,24 @@ func (s *SQLite) commit(t *tx, batch []*request) {
 		}
 		r.done <- results[i]
 	}
+}
+
+// alone commits one change, or nothing where it fails.
+func (t *tx) alone(r *request) error {
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	_, err := t.exec(`BEGIN IMMEDIATE`)
+	if err == nil {
+		err = r.do(t)
+	}
+	if err == nil {
+		_, err = t.exec(`COMMIT`)
+	}
+	if err != nil {
+		_, _ = t.exec(`ROLLBACK`) // fails when SQLite has rolled back by itself
+	}
+	return err
 }
 
 // guarded runs one change. The second error is the transaction's own: after it

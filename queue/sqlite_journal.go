@@ -30,24 +30,25 @@ func (s *SQLite) Append(ctx context.Context, l *Lease, e Entry) (seq int64, err 
 		outcome, sum.Valid = nil, true
 	}
 	err = s.write(ctx, func(t *tx) error {
-		h, err := fence(t, l)
-		if err != nil {
-			return err
-		}
 		at := e.At
 		if at.IsZero() {
 			at = s.now()
 		}
-		err = t.row(`INSERT INTO entries (job, attempt, key, kind, input, outcome, blob, "commit", cost_micros,
+		// The fence is in the statement: a lost lease has no row to insert from.
+		err := t.row(`INSERT INTO entries (job, attempt, key, kind, input, outcome, blob, "commit", cost_micros,
 				tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, duration, runtime, model, credential, at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (job, key) DO NOTHING RETURNING seq`,
-			h.n, l.Attempt, e.Key, string(e.Kind), e.Input, outcome, sum, e.Commit, e.CostMicros,
+			SELECT n, attempt, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM jobs
+			WHERE id = ? AND attempt = ? AND state = 'running' ON CONFLICT (job, key) DO NOTHING RETURNING seq`,
+			e.Key, string(e.Kind), e.Input, outcome, sum, e.Commit, e.CostMicros,
 			e.Tokens.Input, e.Tokens.Output, e.Tokens.CacheRead, e.Tokens.CacheWrite, int64(e.Duration),
-			e.Runtime, e.Model, e.Credential, nanos(at)).Scan(&seq)
-		if errors.Is(err, sql.ErrNoRows) {
-			return ErrRecorded
+			e.Runtime, e.Model, e.Credential, nanos(at), l.Job.ID, l.Attempt).Scan(&seq)
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
 		}
-		return err
+		if _, err := fence(t, l); err != nil {
+			return err
+		}
+		return ErrRecorded
 	})
 	if err != nil {
 		return 0, fmt.Errorf("record %s of job %s: %w", e.Key, l.Job.ID, err)

@@ -11,11 +11,13 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/sandbox"
 )
 
 func main() {
 	sandbox.Main()
+	pipeline.EaseCollector()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	code := Run(ctx, os.Args[1:])
 	stop()

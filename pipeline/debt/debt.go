@@ -75,9 +75,20 @@ func (l *Ledger) Record(items ...Item) {
 	}
 }
 
-// Items returns a copy, worst severity first, otherwise as recorded.
+// Reset empties the ledger and keeps its room, for one that is made anew at
+// every landing.
+func (l *Ledger) Reset() {
+	clear(l.known)
+	l.items = l.items[:0]
+}
+
+// Len is how many items there are.
+func (l *Ledger) Len() int { return len(l.items) }
+
+// Items returns a copy, worst severity first, otherwise as recorded; nil when
+// there are none, whatever there was before a Reset.
 func (l *Ledger) Items() []Item {
-	out := slices.Clone(l.items)
+	out := append([]Item(nil), l.items...)
 	slices.SortStableFunc(out, func(a, b Item) int { return a.Severity.rank() - b.Severity.rank() })
 	return out
 }

@@ -82,3 +82,20 @@ func TestLedgerOnlyGrows(t *testing.T) {
 		}
 	})
 }
+
+func TestAResetLedgerIsANewOne(t *testing.T) {
+	var l Ledger
+	item := Item{Type: WaivedReview, Severity: Low, Justification: "once"}
+	l.Record(item, item)
+	if l.Len() != 1 {
+		t.Errorf("%d items", l.Len())
+	}
+	l.Reset()
+	if l.Items() != nil || l.Len() != 0 {
+		t.Errorf("after a reset: %#v", l.Items())
+	}
+	l.Record(item)
+	if l.Len() != 1 {
+		t.Error("what was known before the reset is not recorded again")
+	}
+}

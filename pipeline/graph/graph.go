@@ -311,12 +311,20 @@ func (g *Graph) Downstream(name string) []string {
 	return out
 }
 
-// Below reports whether the issue name depends on the issue above, directly or
-// not.
-func (g *Graph) Below(above, name string) bool {
-	i, ok := g.index[above]
-	k, too := g.index[name]
-	return ok && too && g.below[i][k]
+// Lineage returns the name and the names of all issues that it depends on,
+// directly or not, by number.
+func (g *Graph) Lineage(name string) []string {
+	k, ok := g.index[name]
+	if !ok {
+		return []string{name}
+	}
+	var out []string
+	for i, below := range g.below {
+		if i == k || below[k] {
+			out = append(out, g.issues[i].Name)
+		}
+	}
+	return out
 }
 
 // Conflicts returns the files that two issues touch of which neither depends

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // benchFiles is a repository of n files of 4 KB.
@@ -61,12 +63,29 @@ func BenchmarkCheckoutAnother(b *testing.B) {
 	}
 }
 
+// BenchmarkWorktree is the way of a worktree from its making over one collect to
+// its removal, and what of it each of its files costs this process.
 func BenchmarkWorktree(b *testing.B) {
-	m, base := newMirror(b, benchFiles(2000))
+	const n = 2000
+	m, base := newMirror(b, benchFiles(n))
 	c, _ := newWorktree(b, m, base)
-	i := 0
+	before, i := ownCPU(b), 0
 	for b.Loop() {
 		i++
-		_ = ok[string](b)(c.Worktree(b.Context(), fmt.Sprint("w", i), base))
+		name := fmt.Sprint("w", i)
+		dir := ok[string](b)(c.Worktree(b.Context(), name, base))
+		files{"d00/f0000.go": fmt.Sprint("edit ", i)}.write(b, dir)
+		_, _, err := m.Collect(b.Context(), dir, base, "refs/slipway/b/i", Commit{Message: "m", Time: when})
+		must(b, err)
+		must(b, c.Remove(b.Context(), name))
 	}
+	b.ReportMetric(float64((ownCPU(b)-before).Nanoseconds())/1000/n/float64(b.N), "own-us/file")
+}
+
+// ownCPU is what this process has used, its children apart.
+func ownCPU(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // bring makes sure that the clone has a commit of the mirror with all that it
@@ -40,9 +43,9 @@ func (c *Clone) copyCommit(ctx context.Context, commit string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	tree, parents, err := commitParts(c.mirror.dir, commit)
+	parts, err := c.mirror.parts(commit)
 	// What is loose in the mirror is loose in the clone too, if it is there.
-	if _, _, there := commitParts(c.GitDir(), commit); there == nil || err != nil && has(ctx, c.GitDir(), commit) {
+	if _, there := readCommit(c.GitDir(), commit); there == nil || err != nil && has(ctx, c.GitDir(), commit) {
 		c.whole[commit] = true
 		return nil
 	}
@@ -50,16 +53,17 @@ func (c *Clone) copyCommit(ctx context.Context, commit string) error {
 		return err
 	}
 	was := ""
-	for i, p := range parents {
+	for i, p := range parts.parents {
 		if err := c.copyCommit(ctx, p); err != nil {
 			return err
 		}
 		if i == 0 {
-			was, _, _ = commitParts(c.mirror.dir, p) // one in a pack spares nothing
+			first, _ := c.mirror.parts(p) // one in a pack spares nothing
+			was = first.tree
 		}
 	}
 	var packed []string
-	if err := c.copyTree(tree, was, &packed); err != nil {
+	if err := c.copyTree(parts.tree, was, &packed); err != nil {
 		return err
 	}
 	if err := c.holds(ctx, packed); err != nil {
@@ -78,19 +82,18 @@ func (c *Clone) copyTree(tree, was string, packed *[]string) error {
 	if tree == was {
 		return nil
 	}
-	entries, err := readTree(c.mirror.dir, tree)
+	entries, err := c.mirror.entries(tree)
 	if err != nil {
 		*packed = append(*packed, tree)
 		return nil
 	}
-	before, err := namedEntries(c.mirror.dir, was)
+	before, err := c.mirror.entries(was)
 	if err != nil {
-		before = nil // it is in a pack: each entry is looked at
+		before, err = nil, nil // it is in a pack: each entry is looked at
 	}
-	for _, e := range entries {
-		old := before[e.name]
+	for old, e := range differing(before, entries) {
 		switch {
-		case e.hash == old.hash || e.mode == modeModule:
+		case e.hash == "" || e.hash == old.hash || e.mode == modeModule:
 		case e.mode == modeTree:
 			err = c.copyTree(e.hash, subtree(old), packed)
 		default:
@@ -107,21 +110,37 @@ func (c *Clone) copyTree(tree, was string, packed *[]string) error {
 
 // copyObject copies a loose object unless it is there.
 func (c *Clone) copyObject(hash string) error {
-	to := loosePath(c.GitDir(), hash)
-	if _, err := os.Lstat(to); err == nil {
-		return nil
+	from, err := open(loosePath(c.mirror.dir, hash), unix.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c.hasLoose(hash)
 	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+	if err != nil {
 		return err
 	}
-	switch err := copyFile(loosePath(c.mirror.dir, hash), to, 0o400); {
-	case errors.Is(err, fs.ErrNotExist):
+	defer from.close()
+	to, err := create(loosePath(c.GitDir(), hash), 0o400)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer to.close()
+	buf := copies.Get().(*[]byte)
+	defer copies.Put(buf)
+	_, err = io.CopyBuffer(to, from, *buf)
+	return err
+}
+
+// copies are buffers for copying objects.
+var copies = sync.Pool{New: func() any { buf := make([]byte, 16<<10); return &buf }}
+
+// hasLoose is errNotLoose when the clone has no such loose object.
+func (c *Clone) hasLoose(hash string) error {
+	if _, err := os.Lstat(loosePath(c.GitDir(), hash)); err != nil {
 		return errNotLoose
-	case errors.Is(err, fs.ErrExist):
-		return nil
-	default:
-		return err
 	}
+	return nil
 }
 
 // holds wants all of the objects to be in the clone.

@@ -2,9 +2,8 @@ package repo
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -95,6 +94,10 @@ func (m *Mirror) Snapshot(ctx context.Context, dir, base string) (tree string, e
 			return "", err
 		}
 	}
+	tree, err = m.writeTree(ix.path)
+	if !errors.Is(err, errOtherIndex) {
+		return tree, err
+	}
 	return line(ctx, call{gitDir: m.dir, index: ix.path, config: eachSynced, args: []string{"write-tree"}})
 }
 
@@ -107,7 +110,7 @@ func (m *Mirror) CommitTree(ctx context.Context, tree string, parents []string, 
 	if err := checkHash(tree); err != nil {
 		return "", fmt.Errorf("commit: tree: %w", err)
 	}
-	if !isKind(ctx, m.dir, tree, treeKind) {
+	if !m.isKind(ctx, tree, treeKind) {
 		return "", fmt.Errorf("commit: the mirror has no tree %s", short(tree))
 	}
 	text := fmt.Appendf(nil, "tree %s\n", tree)
@@ -115,7 +118,7 @@ func (m *Mirror) CommitTree(ctx context.Context, tree string, parents []string, 
 		if err := checkHash(p); err != nil {
 			return "", fmt.Errorf("commit: parent: %w", err)
 		}
-		if !isKind(ctx, m.dir, p, commitKind) {
+		if !m.isKind(ctx, p, commitKind) {
 			return "", fmt.Errorf("commit: the mirror has no commit %s", short(p))
 		}
 		text = fmt.Appendf(text, "parent %s\n", p)
@@ -168,55 +171,4 @@ func (p Person) clean() Person {
 		p.Name = "unknown"
 	}
 	return p
-}
-
-// refuseNested looks for anything below dir that git could take for a
-// repository. A nested one could hold a monitor or a filter that git would run
-// to learn its state.
-func refuseNested(ctx context.Context, dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return &Violation{Rule: "the worktree is not a directory any more"}
-	}
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if !dotGit(d.Name()) || path == dir {
-			return nil
-		}
-		if path == filepath.Join(dir, ".git") {
-			return checkOwnGit(path, d)
-		}
-		rel, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		return &Violation{Path: filepath.ToSlash(rel), Rule: "a repository inside the worktree is not allowed"}
-	})
-}
-
-// checkOwnGit accepts a top .git only as the file that Clone.Worktree made.
-func checkOwnGit(path string, d fs.DirEntry) error {
-	replaced := &Violation{Path: ".git", Rule: "the worktree's .git file was replaced"}
-	if !d.Type().IsRegular() {
-		return replaced
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	want := "gitdir: " + adminDir(filepath.Dir(path)) + "\n"
-	have := make([]byte, len(want)+1)
-	if n, _ := f.Read(have); string(have[:n]) != want {
-		return replaced
-	}
-	return nil
 }

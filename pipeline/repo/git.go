@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -163,7 +164,11 @@ func outlive(ctx context.Context, lock string) error {
 func runOnce(ctx context.Context, c call) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	args := []string{"git"}
+	git, err := program()
+	if err != nil {
+		return nil, fmt.Errorf("git %s: %w", c.args[0], err)
+	}
+	args := []string{git}
 	if c.gitDir != "" {
 		args = append(args, "--git-dir="+c.gitDir)
 	}
@@ -189,11 +194,29 @@ func runOnce(ctx context.Context, c call) ([]byte, error) {
 	})
 	switch {
 	case err != nil:
+		located.Store(nil) // it may have been replaced: the next call looks anew
 		return out.buf.Bytes(), fmt.Errorf("git %s: %w", c.args[0], err)
 	case exit.Code != 0:
 		return out.buf.Bytes(), &failure{verb: c.args[0], code: exit.Code, text: strings.TrimSpace(msg.buf.String())}
 	}
 	return out.buf.Bytes(), nil
+}
+
+// located is where git was found last, and in which PATH.
+var located atomic.Pointer[struct{ path, file string }]
+
+// program is git's file. A look through PATH for each of the thousands of calls of
+// a build would be a dozen system calls.
+func program() (string, error) {
+	path := os.Getenv("PATH")
+	if last := located.Load(); last != nil && last.path == path {
+		return last.file, nil
+	}
+	file, err := sandbox.LookPath("git", []string{"PATH=" + path})
+	if err == nil {
+		located.Store(&struct{ path, file string }{path, file})
+	}
+	return file, err
 }
 
 // line runs git and returns its output without the line end.

@@ -63,7 +63,7 @@ func (m *Mirror) Inspect(ctx context.Context, base, head string, lim Limits) err
 
 // additions lists what each commit that a push of head adds to base changes.
 func (m *Mirror) additions(ctx context.Context, base, head string) ([]entry, error) {
-	if _, parents, err := commitParts(m.dir, head); err == nil && len(parents) == 1 && parents[0] == base {
+	if c, err := m.parts(head); err == nil && len(c.parents) == 1 && c.parents[0] == base {
 		return m.differences(ctx, base, head) // one commit, which is what collecting makes
 	}
 	// Against the first parent a merge shows all that it brings.

@@ -47,11 +47,11 @@ func (m *Mirror) follows(commit, base string) bool {
 		if commit == base {
 			return true
 		}
-		_, parents, err := commitParts(m.dir, commit)
-		if err != nil || len(parents) != 1 {
+		c, err := m.parts(commit)
+		if err != nil || len(c.parents) != 1 {
 			return false
 		}
-		commit = parents[0]
+		commit = c.parents[0]
 	}
 	return false
 }

@@ -1,7 +1,9 @@
 package repo
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"compress/zlib"
 	"context"
 	"crypto/sha1"
@@ -9,11 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"iter"
 	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Reading and writing single objects of the mirror without a git process. What
@@ -38,45 +41,49 @@ var errNotLoose = errors.New("no loose object")
 const maxLoose = 32 << 20
 
 func loosePath(gitDir, hash string) string {
-	return filepath.Join(gitDir, "objects", hash[:2], hash[2:])
+	return gitDir + "/objects/" + hash[:2] + "/" + hash[2:]
 }
 
 // loose is an open loose object.
 type loose struct {
 	kind   string
 	size   int64
-	body   io.Reader
-	file   *os.File
-	stream inflater
+	file   rawFile
+	stream *inflater // at the content
 }
 
 func (l loose) close() {
-	_ = l.file.Close() // it was only read
+	l.file.close()
 	inflaters.Put(l.stream)
 }
 
 // An inflater reads a zlib stream, and then another one.
-type inflater interface {
-	io.Reader
-	zlib.Resetter
+type inflater struct {
+	*bufio.Reader // of the plain text
+	zlib          io.Reader
+	packed        *bufio.Reader
 }
 
 // They are for further use: an inflater is 40 KB, a deflater more than half a
 // megabyte, and a build needs thousands.
 var (
 	inflaters sync.Pool
-	deflaters = sync.Pool{New: func() any { return zlib.NewWriter(nil) }}
+	deflaters = sync.Pool{New: func() any { return &deflater{} }}
 )
 
-func inflate(from io.Reader) (inflater, error) {
-	if used, ok := inflaters.Get().(inflater); ok {
-		return used, used.Reset(from, nil)
+func inflate(from io.Reader) (*inflater, error) {
+	if used, ok := inflaters.Get().(*inflater); ok {
+		used.packed.Reset(from)
+		err := used.zlib.(zlib.Resetter).Reset(used.packed, nil) // as zlib.NewReader promises
+		used.Reset(used.zlib)
+		return used, err
 	}
-	fresh, err := zlib.NewReader(from)
+	packed := bufio.NewReader(from)
+	stream, err := zlib.NewReader(packed)
 	if err != nil {
 		return nil, err
 	}
-	return fresh.(inflater), nil // as zlib.NewReader promises
+	return &inflater{bufio.NewReader(stream), stream, packed}, nil
 }
 
 // openLoose opens an object by its full hash. Any error means that git is to be
@@ -85,22 +92,20 @@ func openLoose(gitDir, hash string) (loose, error) {
 	if checkHash(hash) != nil {
 		return loose{}, errNotLoose
 	}
-	file, err := os.Open(loosePath(gitDir, hash))
+	file, err := open(loosePath(gitDir, hash), unix.O_RDONLY, 0)
 	if err != nil {
 		return loose{}, errNotLoose
 	}
 	stream, err := inflate(file)
 	if err == nil {
-		var head [32]byte
-		n, _ := io.ReadFull(stream, head[:]) // a short object ends here
-		label, rest, found := bytes.Cut(head[:n], []byte{0})
-		kind, digits, _ := strings.Cut(string(label), " ")
-		size, parseErr := strconv.ParseInt(digits, 10, 64)
-		if found && parseErr == nil && size >= 0 {
-			return loose{kind, size, io.MultiReader(bytes.NewReader(bytes.Clone(rest)), stream), file, stream}, nil
+		label, labelErr := stream.ReadSlice(0)
+		kind, digits, _ := strings.Cut(strings.TrimSuffix(string(label), "\x00"), " ")
+		size, sizeErr := strconv.ParseInt(digits, 10, 64)
+		if labelErr == nil && sizeErr == nil && size >= 0 {
+			return loose{kind, size, file, stream}, nil
 		}
 	}
-	_ = file.Close()
+	file.close()
 	return loose{}, errNotLoose
 }
 
@@ -114,76 +119,95 @@ func readLoose(gitDir, hash, kind string) ([]byte, error) {
 	if l.kind != kind || l.size > maxLoose {
 		return nil, errNotLoose
 	}
-	body, err := io.ReadAll(io.LimitReader(l.body, l.size+1))
-	if err != nil || int64(len(body)) != l.size {
+	body := make([]byte, l.size)
+	if _, err := io.ReadFull(l.stream, body); err != nil {
+		return nil, errNotLoose
+	}
+	if _, err := l.stream.ReadByte(); !errors.Is(err, io.EOF) { // the checksum comes with the end
 		return nil, errNotLoose
 	}
 	return body, nil
 }
 
-// isKind tells whether the repository holds an object of that kind.
-func isKind(ctx context.Context, gitDir, hash, kind string) bool {
-	if l, err := openLoose(gitDir, hash); err == nil {
+// isKind tells whether the mirror holds an object of that kind.
+func (m *Mirror) isKind(ctx context.Context, hash, kind string) bool {
+	if kind == commitKind && m.commits.knows(hash) || kind == treeKind && m.trees.knows(hash) {
+		return true
+	}
+	if l, err := openLoose(m.dir, hash); err == nil {
 		l.close()
 		return l.kind == kind
 	}
-	out, err := line(ctx, call{gitDir: gitDir, args: []string{"cat-file", "-t", hash}})
+	out, err := line(ctx, call{gitDir: m.dir, args: []string{"cat-file", "-t", hash}})
 	return err == nil && out == kind
+}
+
+// A deflater makes zlib streams, one after the other.
+type deflater struct {
+	*zlib.Writer
+	packed bytes.Buffer
+}
+
+// pack is the zlib stream of parts. It is valid until the next call.
+func (d *deflater) pack(parts ...[]byte) (_ []byte, err error) {
+	d.packed.Reset()
+	if d.Writer == nil {
+		if d.Writer, err = zlib.NewWriterLevel(&d.packed, zlib.BestSpeed); err != nil { // as git does
+			return nil, err
+		}
+	}
+	d.Reset(&d.packed)
+	for _, part := range parts {
+		if _, err := d.Write(part); err != nil {
+			return nil, err
+		}
+	}
+	err = d.Close()
+	return d.packed.Bytes(), err
 }
 
 // writeLoose makes an object durable and returns its hash, as git does it: whole
 // under another name first, so that no reader sees a part of it.
 func writeLoose(gitDir, kind string, body []byte) (hash string, err error) {
-	whole := append(fmt.Appendf(nil, "%s %d\x00", kind, len(body)), body...)
-	sum := sha1.Sum(whole) // git's name for it, not a guard against forgery
-	hash = hex.EncodeToString(sum[:])
+	head := fmt.Appendf(nil, "%s %d\x00", kind, len(body))
+	sum := sha1.New() // git's name for it, not a guard against forgery
+	_, _ = sum.Write(head)
+	_, _ = sum.Write(body)
+	hash = hex.EncodeToString(sum.Sum(nil))
 	path := loosePath(gitDir, hash)
-	if _, err := os.Stat(path); err == nil {
+	if unix.Access(path, unix.F_OK) == nil {
 		return hash, nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", err
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), "tmp_obj_")
+	stream := deflaters.Get().(*deflater)
+	defer deflaters.Put(stream)
+	packed, err := stream.pack(head, body)
 	if err != nil {
 		return "", err
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(file.Name())
-		}
-	}()
-	stream := deflaters.Get().(*zlib.Writer)
-	defer deflaters.Put(stream)
-	stream.Reset(file)
-	_, err = stream.Write(whole)
-	if err = errors.Join(err, stream.Close(), file.Chmod(0o444), file.Sync(), file.Close()); err != nil {
-		return "", err
-	}
-	return hash, os.Rename(file.Name(), path)
+	return hash, writeWhole(path, packed, durable)
 }
 
-// commitParts are the tree and the parents of a loose commit.
-func commitParts(gitDir, hash string) (tree string, parents []string, err error) {
+// readCommit returns the parts of a loose commit.
+func readCommit(gitDir, hash string) (c commitParts, err error) {
 	body, err := readLoose(gitDir, hash, commitKind)
 	if err != nil {
-		return "", nil, err
+		return c, err
 	}
 	for line := range strings.Lines(string(body)) {
 		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		switch {
-		case key == "tree" && tree == "":
-			tree = value
+		case key == "tree" && c.tree == "":
+			c.tree = value
 		case key == "parent":
-			parents = append(parents, value)
+			c.parents = append(c.parents, value)
 		default: // the author follows, and no further parent
-			if checkHash(tree) != nil {
-				return "", nil, errNotLoose
+			if checkHash(c.tree) != nil {
+				return commitParts{}, errNotLoose
 			}
-			return tree, parents, nil
+			return c, nil
 		}
 	}
-	return "", nil, errNotLoose
+	return commitParts{}, errNotLoose
 }
 
 // A treeEntry is one line of a tree.
@@ -227,24 +251,21 @@ func plainMode(mode string) string {
 
 // looseChanges lists what differs between two trees, below a path. Only what
 // differs is read; "" is the tree without files.
-func looseChanges(gitDir, old, new, below string) (changes []entry, err error) {
-	before, err := namedEntries(gitDir, old)
+func (m *Mirror) looseChanges(old, new, below string) (changes []entry, err error) {
+	before, err := m.entries(old)
 	if err != nil {
 		return nil, err
 	}
-	after, err := namedEntries(gitDir, new)
+	after, err := m.entries(new)
 	if err != nil {
 		return nil, err
 	}
-	differ := func(name string, was, is treeEntry) error {
-		if was == is {
-			return nil
-		}
-		wasTree, isTree := subtree(was), subtree(is)
-		if wasTree != isTree {
-			deeper, err := looseChanges(gitDir, wasTree, isTree, below+name+"/")
+	for was, is := range differing(before, after) {
+		name := cmp.Or(was.name, is.name)
+		if wasTree, isTree := subtree(was), subtree(is); wasTree != isTree {
+			deeper, err := m.looseChanges(wasTree, isTree, below+name+"/")
 			if err != nil {
-				return err
+				return nil, err
 			}
 			changes = append(changes, deeper...)
 		}
@@ -252,36 +273,57 @@ func looseChanges(gitDir, old, new, below string) (changes []entry, err error) {
 			e.path = below + name
 			changes = append(changes, e)
 		}
-		return nil
-	}
-	for name, was := range before {
-		if err := differ(name, was, after[name]); err != nil {
-			return nil, err
-		}
-	}
-	for name, is := range after {
-		if _, known := before[name]; !known {
-			if err := differ(name, treeEntry{}, is); err != nil {
-				return nil, err
-			}
-		}
 	}
 	return changes, nil
 }
 
-func namedEntries(gitDir, tree string) (map[string]treeEntry, error) {
-	if tree == "" || tree == emptyTree {
-		return nil, nil
+// differing pairs the entries of two trees, and leaves the equal ones out. What
+// only one of them has is paired with nothing, and so is a file where the other
+// has a tree.
+func differing(before, after []treeEntry) iter.Seq2[treeEntry, treeEntry] {
+	return func(yield func(was, is treeEntry) bool) {
+		for len(before) > 0 || len(after) > 0 {
+			var was, is treeEntry
+			order := byPlace(before, after)
+			if order <= 0 {
+				was, before = before[0], before[1:]
+			}
+			if order >= 0 {
+				is, after = after[0], after[1:]
+			}
+			if was != is && !yield(was, is) {
+				return
+			}
+		}
 	}
-	entries, err := readTree(gitDir, tree)
-	if err != nil {
-		return nil, err
+}
+
+// byPlace compares the first entries by where they stand in a tree: git sorts
+// the name of a tree as if a slash followed. Nothing comes last.
+func byPlace(before, after []treeEntry) int {
+	switch {
+	case len(before) == 0:
+		return 1
+	case len(after) == 0:
+		return -1
 	}
-	named := make(map[string]treeEntry, len(entries))
-	for _, e := range entries {
-		named[e.name] = e
+	a, b := before[0], after[0]
+	n := min(len(a.name), len(b.name))
+	if order := strings.Compare(a.name[:n], b.name[:n]); order != 0 {
+		return order
 	}
-	return named, nil
+	return cmp.Compare(a.at(n), b.at(n))
+}
+
+// at is the byte of the entry's name as git sorts it.
+func (e treeEntry) at(i int) byte {
+	switch {
+	case i < len(e.name):
+		return e.name[i]
+	case e.mode == modeTree:
+		return '/'
+	}
+	return 0
 }
 
 // subtree is the tree that an entry names, "" when it is none.

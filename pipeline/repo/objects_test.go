@@ -17,8 +17,16 @@ func mirrorGit(t testing.TB, m *Mirror, args ...string) string {
 	return userGit(t, m.dir, args...)
 }
 
-// pack moves every loose object of the mirror into a pack.
+// pack moves every loose object of the mirror into a pack, and has it forget
+// what it read of them.
 func pack(t testing.TB, m *Mirror) {
+	t.Helper()
+	packBehind(t, m)
+	m.commits, m.trees, m.lengths = memo[commitParts]{}, memo[[]treeEntry]{}, memo[int64]{}
+}
+
+// packBehind packs behind the mirror's back.
+func packBehind(t testing.TB, m *Mirror) {
 	t.Helper()
 	mirrorGit(t, m, "repack", "-a", "-d", "-q")
 	mirrorGit(t, m, "prune-packed", "-q")
@@ -84,7 +92,7 @@ func TestLooseAndPackedObjectsTellTheSame(t *testing.T) {
 			ok[string](t)(m.Tree(t.Context(), head)), m.Has(t.Context(), head),
 		}
 	}
-	if _, err := looseChanges(m.dir, ok[string](t)(m.Tree(t.Context(), base)), ok[string](t)(m.Tree(t.Context(), head)), ""); err != nil {
+	if _, err := m.looseChanges(ok[string](t)(m.Tree(t.Context(), base)), ok[string](t)(m.Tree(t.Context(), head)), ""); err != nil {
 		t.Fatal("the fixture is not loose: ", err)
 	}
 	loose := tell()
@@ -172,6 +180,7 @@ func TestTheCloneIsWholeHoweverCommitsGetThere(t *testing.T) {
 		"the base in a pack":    {before: pack},
 		"all in a pack, later":  {after: pack},
 		"the base, then all of": {before: pack, after: pack},
+		"behind its back":       {after: packBehind},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, base := newMirror(t, files{"a": "1", "dir/b": "2", "dir/sub/c": "3"})

@@ -59,8 +59,8 @@ func (m *Mirror) Tree(ctx context.Context, commit string) (string, error) {
 	if err := checkRev(commit); err != nil {
 		return "", err
 	}
-	if tree, _, err := commitParts(m.dir, commit); err == nil {
-		return tree, nil
+	if c, err := m.parts(commit); err == nil {
+		return c.tree, nil
 	}
 	tree, err := line(ctx, call{gitDir: m.dir, args: []string{"rev-parse", "--verify", "--quiet", "--end-of-options", commit + "^{tree}"}})
 	if err != nil {
@@ -118,10 +118,10 @@ func (m *Mirror) Changed(ctx context.Context, base, head string) ([]Change, erro
 
 // differences lists the files that differ between two commits, by path.
 func (m *Mirror) differences(ctx context.Context, base, head string) ([]entry, error) {
-	old, _, oldErr := commitParts(m.dir, base)
-	new, _, newErr := commitParts(m.dir, head)
+	old, oldErr := m.parts(base)
+	new, newErr := m.parts(head)
 	if oldErr == nil && newErr == nil {
-		if entries, err := looseChanges(m.dir, old, new, ""); err == nil {
+		if entries, err := m.looseChanges(old.tree, new.tree, ""); err == nil {
 			slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.path, b.path) })
 			return entries, nil
 		}
@@ -139,8 +139,8 @@ func (m *Mirror) Top(ctx context.Context, commit string) ([]string, error) {
 		return nil, err
 	}
 	var names []string
-	if tree, _, err := commitParts(m.dir, commit); err == nil {
-		if entries, err := readTree(m.dir, tree); err == nil {
+	if c, err := m.parts(commit); err == nil {
+		if entries, err := m.entries(c.tree); err == nil {
 			for _, e := range entries {
 				names = append(names, e.name)
 			}
@@ -184,9 +184,8 @@ func (m *Mirror) sizes(ctx context.Context, objects []string) (map[string]int64,
 			continue
 		}
 		size[hash] = 0
-		if l, err := openLoose(m.dir, hash); err == nil {
-			l.close()
-			size[hash] = l.size
+		if n, err := m.size(hash); err == nil {
+			size[hash] = n
 			continue
 		}
 		ask = append(ask, hash)

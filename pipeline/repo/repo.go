@@ -49,6 +49,10 @@ const Any = "*"
 type Mirror struct {
 	dir     string
 	indexed sync.Map // by directory of a worktree: the commit whose index is remembered
+
+	commits memo[commitParts] // of the loose objects that were read
+	trees   memo[[]treeEntry]
+	lengths memo[int64]
 }
 
 // A Ref is a name and the commit that it points to.
@@ -210,7 +214,7 @@ func (m *Mirror) SetRef(ctx context.Context, name, new, old string) error {
 		}
 		args = append(args, old)
 	}
-	if new != "" && isKind(ctx, m.dir, new, commitKind) && m.moveLoose(name, new, old) == nil {
+	if new != "" && m.isKind(ctx, new, commitKind) && m.moveLoose(name, new, old) == nil {
 		return nil
 	}
 	if new == "" && old == "" {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -29,10 +28,23 @@ import (
 const markKey = "SLIPWAY_RUN"
 
 // marks are those of the running runs, each with the pid of its first process.
-var marks = struct {
+var marks = register{live: map[uint64]int{}}
+
+type register struct {
 	sync.Mutex
 	live map[uint64]int
-}{live: map[uint64]int{}}
+}
+
+// isRoot reports whether the process is the first one of a run. The caller has
+// the lock.
+func (r *register) isRoot(pid int) bool {
+	for _, root := range r.live {
+		if root == pid {
+			return true
+		}
+	}
+	return false
+}
 
 // becomeReaper makes orphans of our children ours, so that they can be found
 // and waited for.
@@ -80,15 +92,8 @@ func releaseMark(mark uint64) {
 func ofALiveRun(pid int, mark uint64) bool {
 	marks.Lock()
 	defer marks.Unlock()
-	if _, live := marks.live[mark]; live {
-		return true
-	}
-	for _, root := range marks.live {
-		if root == pid {
-			return true
-		}
-	}
-	return false
+	_, live := marks.live[mark]
+	return live || marks.isRoot(pid)
 }
 
 // markOf reads the mark of a process; 0 when it has none, or has gone.
@@ -141,6 +146,23 @@ func startMarked(cmd *exec.Cmd, from origin) (*marked, error) {
 	return &marked{root: root, mark: mark, origin: from}, nil
 }
 
+// startTrusted is startMarked for a program that nobody else has to find again.
+// When it started is known by the clock, a tick early at most: that tells it from
+// whoever was there before as well, and spares the reading of its state.
+func startTrusted(cmd *exec.Cmd) (*marked, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return nil, fmt.Errorf("read the clock: %w", err)
+	}
+	mark, err := startWithMark(cmd, nil)
+	if err != nil {
+		return nil, err
+	}
+	// A process leads its session and its group; see supervise.
+	root := proc{pid: cmd.Process.Pid, start: uint64(now.Nano() / int64(time.Second/ticks))}
+	return &marked{root: root, mark: mark, origin: hostProcess}, nil
+}
+
 func (m *marked) signal(sig unix.Signal) {
 	mine, _ := m.members() // a failure shows in end
 	for _, p := range mine {
@@ -150,11 +172,17 @@ func (m *marked) signal(sig unix.Signal) {
 
 func (m *marked) end() (time.Duration, error) {
 	defer releaseMark(m.mark)
-	if m.alone() {
-		return 0, nil
+	for range looks {
+		if m.alone() {
+			return 0, nil
+		}
 	}
 	return killAll(m.members)
 }
+
+// looks is how often it is asked whether a run left somebody before every process
+// is read: the answer is no where another run ends at that moment.
+const looks = 3
 
 // alone reports that the first process, which has ended, left nobody behind; false
 // also stands for "cannot tell". It spares most runs the reading of all processes.
@@ -167,24 +195,44 @@ func (m *marked) alone() bool {
 	if err := unix.Kill(-m.root.pid, 0); !errors.Is(err, unix.ESRCH) {
 		return false // its group has members
 	}
-	self := os.Getpid()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", self, self))
-	if err != nil {
-		return false // a kernel without the list
-	}
-	var children []int
-	for field := range strings.FieldsSeq(string(text)) {
-		pid, err := strconv.Atoi(field)
-		if err != nil {
-			return false
-		}
-		children = append(children, pid)
-	}
-	if !areRoots(children) {
+	children, err := adopted()
+	if err != nil || !areRoots(children) {
 		return false
 	}
 	// The kernel may leave one out when another is waited for during the reading.
 	return !slices.ContainsFunc(children, func(pid int) bool { return unix.Kill(pid, 0) != nil })
+}
+
+// childList is the kernel's list of the children of this process's first thread.
+// It is read anew from its beginning each time: every run asks for it.
+var childList = sync.OnceValues(func() (int, error) {
+	self := os.Getpid()
+	return unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", self, self), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+})
+
+// adopted are the processes that are children of the first thread. An error also
+// stands for a kernel without the list, and for one that is too long.
+func adopted() (pids []int, err error) {
+	file, err := childList()
+	if err != nil {
+		return nil, err
+	}
+	var buf [4096]byte
+	n, err := unix.Pread(file, buf[:], 0)
+	if err != nil {
+		return nil, err
+	}
+	if n == len(buf) {
+		return nil, errors.New("the list of children is too long")
+	}
+	for field := range strings.FieldsSeq(string(buf[:n])) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
 }
 
 // areRoots reports whether each of the processes is the first one of a live run.
@@ -192,7 +240,7 @@ func areRoots(pids []int) bool {
 	marks.Lock()
 	defer marks.Unlock()
 	for _, pid := range pids {
-		if !slices.Contains(slices.Collect(maps.Values(marks.live)), pid) {
+		if !marks.isRoot(pid) {
 			return false
 		}
 	}

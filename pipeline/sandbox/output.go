@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // streams carries what a process reads and writes. The pipes are our own and not
@@ -52,10 +55,16 @@ func openStreams(c Command, cmd *exec.Cmd, stop func(error)) (*streams, error) {
 }
 
 func (s *streams) output(w io.Writer, seen *atomic.Int64) (*os.File, error) {
-	r, end, err := os.Pipe()
-	if err != nil {
+	// Not os.Pipe: the poller has no business with the end of the process.
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("open an output pipe: %w", err)
 	}
+	end := os.NewFile(uintptr(ends[1]), "output")
+	if err := unix.SetNonblock(ends[0], true); err != nil {
+		return nil, errors.Join(fmt.Errorf("open an output pipe: %w", err), unix.Close(ends[0]), end.Close())
+	}
+	r := os.NewFile(uintptr(ends[0]), "output")
 	if w == nil {
 		w = io.Discard
 	}

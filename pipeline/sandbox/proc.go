@@ -10,6 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ticks is how many there are in a second, on every machine that Linux runs on:
+// USER_HZ of the kernel.
+const ticks = 100
+
 // A proc is a process as /proc/<pid>/stat shows it (proc_pid_stat(5)).
 type proc struct {
 	pid     int

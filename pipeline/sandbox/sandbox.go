@@ -70,7 +70,7 @@ func Host(ctx context.Context, c Command) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
-	return supervise(ctx, c, cmd, func(cmd *exec.Cmd) (kin, error) { return startMarked(cmd, hostProcess) })
+	return supervise(ctx, c, cmd, func(cmd *exec.Cmd) (kin, error) { return startTrusted(cmd) })
 }
 
 // command finds the program of c and prepares its start.

@@ -56,18 +56,18 @@ func supervise(ctx context.Context, c Command, cmd *exec.Cmd, launch func(*exec.
 		return Exit{}, fmt.Errorf("start %s: %w", c.Args[0], err)
 	}
 	streams.carry(c.Stdin)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait() // its news is in ProcessState
-	}()
-
-	var cause error
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		cause = context.Cause(ctx)
+	ended, escalated := make(chan struct{}), make(chan struct{})
+	spared := context.AfterFunc(ctx, func() {
+		defer close(escalated)
 		escalate(family, cmd, ended, cmp.Or(c.Grace, time.Second))
+	})
+	// Here and not beside: a goroutine that keeps its thread is dear to park.
+	_ = cmd.Wait() // its news is in ProcessState
+	close(ended)
+	var cause error
+	if !spared() {
+		<-escalated
+		cause = context.Cause(ctx)
 	}
 	cpu, endErr := family.end()
 	outErr := streams.drain()

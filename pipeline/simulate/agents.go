@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,9 @@ type agents struct {
 	most  int         // calls at work at a time
 	heard func(n int) // is told of the n-th call when it begins; may be nil
 	begun int
+
+	owns   map[string]string // file, by key of the issue
+	places []place           // the one that changed hands longest ago first
 }
 
 // A call is one that was answered.
@@ -45,7 +49,7 @@ type call struct {
 }
 
 func newAgents(p Plan, g *graph.Graph) *agents {
-	a := &agents{seed: p.Seed, byKey: map[string]Issue{}}
+	a := &agents{seed: p.Seed, byKey: map[string]Issue{}, owns: map[string]string{}}
 	for _, is := range p.Issues {
 		node, _ := g.Issue(is.Name) // g is made of p
 		a.byKey[node.Key()] = is
@@ -144,12 +148,12 @@ func (a *agents) answer(is Issue, c runtime.Call) (any, error) {
 	round, iteration := counts(c.Step)
 	switch c.Role {
 	case coding.Coder.Name:
-		if err := work(c.Dir, is, c.Step); err != nil {
+		written, err := a.work(c.Dir, is, c.Step)
+		if err != nil {
 			return nil, &runtime.Error{Class: runtime.Refused, Reason: "the simulated Coder cannot write: " + err.Error(), Err: err}
 		}
 		return coding.Submission{
-			FilesChanged: append([]string{ownFile(is.Name)}, is.Files...),
-			Summary:      "Attempt " + word(iteration) + " is written.", Complete: !a.fails(is, c.Step),
+			FilesChanged: written, Summary: "Attempt " + word(iteration) + " is written.", Complete: !a.fails(is, c.Step),
 		}, nil
 	case coding.QA.Name:
 		return coding.QAResult{Passed: iteration >= is.Iterations, Summary: "Attempt " + word(iteration) + " is tested."}, nil
@@ -251,41 +255,75 @@ func decide(is Issue, round int) coding.Decision {
 	return d
 }
 
-// ownFile is the file that only this issue writes. The directories keep every
-// tree of a large plan small, as those of a real project are.
-func ownFile(name string) string {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(name)) // a hash takes everything
-	return fmt.Sprintf("parts/%02d/%s.txt", h.Sum32()%64, name)
+// A place is a file of the synthetic repository and the issue that writes it, by
+// key. A project does not grow by a file with every issue, and most of them are
+// at work on what others wrote before: see own.
+type place struct{ file, holder string }
+
+// places is how many files there are before one is given to another issue.
+const places = 128
+
+// own is the file that an issue writes whole, and nobody else before it has landed.
+// In a plan of more issues than places it is one whose last holder has landed: its
+// words are in the worktree. The directories keep every tree small, as those of a
+// real project are.
+func (a *agents) own(key string, root *os.Root) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if file, known := a.owns[key]; known {
+		return file, nil
+	}
+	for i := 0; len(a.places) >= places && i < len(a.places); i++ { // the one held longest first
+		p := a.places[i]
+		text, err := root.ReadFile(p.file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if strings.HasPrefix(string(text), p.holder+"/") {
+			a.places = append(slices.Delete(a.places, i, i+1), place{p.file, key})
+			a.owns[key] = p.file
+			return p.file, nil
+		}
+	}
+	n := len(a.places)
+	file := fmt.Sprintf("parts/%02d/%03d.txt", n%16, n)
+	a.places = append(a.places, place{file, key})
+	a.owns[key] = file
+	return file, nil
 }
 
-// work does the Coder's work: its own file, and a line in each of the others.
-func work(dir string, is Issue, step string) error {
+// work does the Coder's work, its own file and a line in each of the others, and
+// returns what it wrote.
+func (a *agents) work(dir string, is Issue, step string) ([]string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = root.Close() }() // nothing is written through it afterwards
-	own := ownFile(is.Name)
+	key, _, _ := strings.Cut(step, "/")
+	own, err := a.own(key, root)
+	if err != nil {
+		return nil, err
+	}
 	if err := root.MkdirAll(path.Dir(own), 0o755); err != nil {
-		return err
+		return nil, err
 	}
 	if err := root.WriteFile(own, []byte(step+"\n"), 0o644); err != nil {
-		return err
+		return nil, err
 	}
 	for _, f := range is.Files {
 		if err := root.MkdirAll(path.Dir(f), 0o755); err != nil {
-			return err
+			return nil, err
 		}
 		text, err := root.ReadFile(f)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return nil, err
 		}
 		if err := root.WriteFile(f, append(text, (step+"\n")...), 0o644); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return append([]string{own}, is.Files...), nil
 }
 
 // resolve does the Merger's work: both sides of every conflict stay.

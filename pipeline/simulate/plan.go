@@ -29,7 +29,7 @@ type Plan struct {
 type Issue struct {
 	Name          string   `json:"name"` // as the graph wants it: lower case words joined by dashes
 	DependsOn     []string `json:"depends_on,omitempty"`
-	Files         []string `json:"files,omitempty"` // that its Coder changes beside one of its own; shared ones meet in the Merger
+	Files         []string `json:"files,omitempty"` // that its Coder changes beside one that nobody else does; shared ones meet in the Merger
 	CoderMS       int64    `json:"coder_ms"`
 	ReviewerMS    int64    `json:"reviewer_ms"`
 	QAMS          int64    `json:"qa_ms,omitempty"` // above 0: the issue takes the path with QA and Synthesizer
@@ -162,7 +162,7 @@ func (p Plan) graph() []graph.Issue {
 		out[i] = graph.Issue{
 			Name: is.Name, Title: "Simulate " + is.Name, Description: "Write the file of " + is.Name + ".",
 			AcceptanceCriteria: []graph.Criterion{{Text: "The file of " + is.Name + " is there"}},
-			DependsOn:          is.DependsOn, FilesToCreate: []string{ownFile(is.Name)}, FilesToModify: is.Files,
+			DependsOn:          is.DependsOn, FilesToModify: is.Files,
 			Guidance: graph.Guidance{NeedsDeeperQA: is.QAMS > 0, RiskRationale: "simulated"},
 		}
 	}

@@ -54,7 +54,7 @@ type Result struct {
 	LowerBoundMS int64   `json:"lower_bound_ms"`
 	Ratio        float64 `json:"ratio"` // makespan ÷ bound
 	AgentCalls   int     `json:"agent_calls"`
-	OwnCPUMS     int64   `json:"own_cpu_ms"`   // of this process, user and system, over the whole build
+	OwnCPUMS     int64   `json:"own_cpu_ms"`   // of this process, user and system, over the whole build, also what was before a stop
 	GitCPUMS     int64   `json:"git_cpu_ms"`   // likewise of the git processes
 	Merges       int     `json:"merges"`       // issues that landed
 	MaxParallel  int     `json:"max_parallel"` // agents at work at a time
@@ -108,6 +108,8 @@ type Simulation struct {
 	engine  *pipeline.Engine
 	request pipeline.Request
 	forge   pipeline.Local
+
+	own, git time.Duration // CPU of every Run so far
 }
 
 // Run simulates a plan and leaves nothing behind.
@@ -261,7 +263,8 @@ func (s *Simulation) Run(ctx context.Context) (Result, error) {
 		}
 		return queue.Never(err) // nothing here gets better by waiting
 	})
-	own, git = cpu(syscall.RUSAGE_SELF)-own, cpu(syscall.RUSAGE_CHILDREN)-git
+	s.own += cpu(syscall.RUSAGE_SELF) - own
+	s.git += cpu(syscall.RUSAGE_CHILDREN) - git
 	switch {
 	case ctx.Err() != nil:
 		return Result{}, context.Cause(ctx)
@@ -276,7 +279,7 @@ func (s *Simulation) Run(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, fmt.Errorf("simulate: compute the bound: %w", err)
 	}
-	r.OwnCPUMS, r.GitCPUMS = own.Milliseconds(), git.Milliseconds()
+	r.OwnCPUMS, r.GitCPUMS = s.own.Milliseconds(), s.git.Milliseconds()
 	return r, nil
 }
 
