@@ -68,9 +68,11 @@ var rules = map[string]rule{
 	"pipeline/ci": {[]string{"pipeline/agent", "pipeline/forge", "pipeline/repo", "pipeline/runtime"},
 		"it judges what was observed; who observes, waits and pushes is pipeline"},
 
-	"pipeline/agent":    {[]string{"pipeline/runtime", "pipeline/step", "pipeline/batch"}, "it asks any role; a role lives with the code that needs the answer"},
-	"pipeline/step":     {[]string{"queue"}, "it is the journal, and only that"},
-	"pipeline/runtime":  {[]string{"pipeline/sandbox"}, process},
+	"pipeline/agent":   {[]string{"pipeline/runtime", "pipeline/step", "pipeline/batch"}, "it asks any role; a role lives with the code that needs the answer"},
+	"pipeline/step":    {[]string{"queue"}, "it is the journal, and only that"},
+	"pipeline/runtime": {[]string{"pipeline/sandbox"}, process},
+	"pipeline/runtime/native": {[]string{"pipeline/runtime", "pipeline/sandbox"},
+		"it is one runtime among others: what it shares with them is in runtime, and it knows nothing of builds"},
 	"pipeline/evidence": {[]string{"pipeline/sandbox"}, process},
 	"pipeline/repo":     {[]string{"pipeline/sandbox"}, process},
 
@@ -92,6 +94,8 @@ var confined = []struct {
 	{"github.com/palantir/go-githubapp", []string{"app", "app/github", "handlers"}, "it is how the App signs in and dispatches, nothing else"},
 	{"github.com/redis/go-redis", []string{"queue"}, "a store is known by its interface"},
 	{"modernc.org/sqlite", []string{"queue"}, "a store is known by its interface"},
+	{"github.com/anthropics/anthropic-sdk-go", []string{"pipeline/runtime/native"}, "a provider's types end where the words of a Runtime begin"},
+	{"github.com/openai/openai-go", []string{"pipeline/runtime/native"}, "a provider's types end where the words of a Runtime begin"},
 	{"os/exec", []string{"pipeline/sandbox"}, "a process that is started elsewhere is neither bounded nor killed with its group"},
 	{"github.com/rs/zerolog", []string{"app", "app/github", "handlers"}, "our logs are log/slog; go-githubapp wants the other one"},
 	{"testing", nil, "a binary must not carry its tests"},

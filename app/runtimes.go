@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/runtime"
+	"github.com/slipway-dev/slipway/pipeline/runtime/native"
 	"github.com/slipway-dev/slipway/pipeline/sandbox"
 )
 
@@ -65,6 +67,7 @@ func (r *runtimes) make(ctx context.Context, name string) (runtime.Runtime, erro
 			Secrets: pick(r.agents.Environ, "CODEX_API_KEY", "OPENAI_API_KEY"),
 			Prices:  r.prices,
 			Box:     r.box,
+			Bridge:  r.agents.Bridge,
 		})
 		if err != nil {
 			return nil, err
@@ -77,11 +80,14 @@ func (r *runtimes) make(ctx context.Context, name string) (runtime.Runtime, erro
 			Secrets: pick(r.agents.Environ, "OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"),
 			Prices:  r.prices,
 			Box:     r.box,
+			Bridge:  r.agents.Bridge,
 		})
 		if err != nil {
 			return nil, err
 		}
 		return opencode, opencode.Check(ctx)
+	case "native":
+		return newNative(r.agents.Environ, r.prices, r.box)
 	case "replay":
 		return runtime.NewReplay(r.agents.Recordings, runtime.ReplayOptions{})
 	}
@@ -98,6 +104,33 @@ func pricesOf(conf config.Server) (runtime.Prices, error) {
 		}
 	}
 	return runtime.NewPrices(own)
+}
+
+// nativeProviders are the providers that runtime native knows by name: the
+// variables of their key and of their address, and the address of their maker.
+var nativeProviders = []struct {
+	name, key, url, home string
+	kind                 native.Kind
+}{
+	{"anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "https://api.anthropic.com", native.Anthropic},
+	{"openai", "OPENAI_API_KEY", "OPENAI_BASE_URL", "https://api.openai.com/v1", native.OpenAI},
+	{"openrouter", "OPENROUTER_API_KEY", "OPENROUTER_BASE_URL", "https://openrouter.ai/api/v1", native.OpenAI},
+}
+
+// newNative makes the runtime that asks the providers whose keys environ has.
+func newNative(environ []string, prices runtime.Prices, box *sandbox.Box) (runtime.Runtime, error) {
+	providers := map[string]native.Provider{}
+	var keys []string
+	for _, p := range nativeProviders {
+		keys = append(keys, p.key)
+		if key := lookup(environ, p.key); key != "" {
+			providers[p.name] = native.Provider{Kind: p.kind, BaseURL: cmp.Or(lookup(environ, p.url), p.home), Key: key}
+		}
+	}
+	if len(providers) == 0 {
+		return nil, &runtime.Error{Class: runtime.Fatal, Reason: "runtime native has no key of a provider: set one of " + strings.Join(keys, ", ") + " for the worker"}
+	}
+	return native.New(native.Options{Providers: providers, Prices: prices, Box: box})
 }
 
 // pick returns the entries of environ with one of the keys.

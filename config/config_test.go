@@ -108,9 +108,9 @@ func TestResolve(t *testing.T) {
 		"an effort that the runtime lacks":  {Models{"coder": "opus@minimal"}, "claude_code", "coder", nil, `resolve model of coder: claude_code has no effort "minimal"; it has: low, medium, high, xhigh, max`},
 		"the same in a fallback":            {Models{"coder": "opus | haiku@none"}, "claude_code", "coder", nil, `claude_code has no effort "none"`},
 		"a runtime without a model":         {nil, "replay", "lens", []Target{on("replay", "")}, ""},
-		"a runtime of a later version":      {nil, "native", "coder", nil, "this version does not have the runtime native yet"},
-		"a role on a later runtime":         {Models{"coder": "native:m"}, "claude_code", "coder", nil, "does not have the runtime native"},
-		"a runtime that nobody knows":       {nil, "gpt", "coder", nil, "there are: claude_code, command, replay"},
+		"a provider's model":                {Models{"coder": "openrouter/qwen/qwen3-coder:free"}, "native", "coder", []Target{on("native", "openrouter/qwen/qwen3-coder:free")}, ""},
+		"native by itself":                  {nil, "native", "coder", []Target{on("native", "anthropic/claude-sonnet-5-5")}, ""},
+		"a runtime that nobody knows":       {nil, "gpt", "coder", nil, "there are: claude_code, open_code, codex, native, command, replay"},
 		"a role that nobody knows":          {nil, "claude_code", "boss", nil, "there are: pm, architect, tech_lead"},
 		"default is a key, but not a role":  {nil, "claude_code", "default", nil, "unknown role"},
 	} {
@@ -130,14 +130,13 @@ func TestResolveOnly(t *testing.T) {
 		want          []Target
 		err           string
 	}{
-		"nothing configured":                  {nil, "claude_code", "command", []Target{on("claude_code", "sonnet")}, ""},
-		"a model without a runtime":           {Models{"coder": "opus@low"}, "claude_code", "command", []Target{{"claude_code", "opus", "low"}}, ""},
-		"another runtime's model":             {Models{"coder": "command:m@none"}, "claude_code", "command", []Target{on("claude_code", "sonnet")}, ""},
-		"a chain through another runtime":     {Models{"coder": "command:m | opus | command:n"}, "claude_code", "command", []Target{on("claude_code", "sonnet"), on("claude_code", "opus")}, ""},
-		"an effort that this runtime lacks":   {Models{"coder": "opus@none"}, "claude_code", "command", nil, `claude_code has no effort "none"`},
-		"recordings keep the default's name":  {nil, "replay", "claude_code", []Target{on("replay", "sonnet")}, ""},
-		"a program keeps what is configured":  {Models{"coder": "claude_code:opus@high | m"}, "command", "claude_code", []Target{{"command", "opus", "high"}, on("command", "m")}, ""},
-		"a runtime that this version has not": {nil, "codex", "claude_code", nil, "does not have the runtime codex"},
+		"nothing configured":                 {nil, "claude_code", "command", []Target{on("claude_code", "sonnet")}, ""},
+		"a model without a runtime":          {Models{"coder": "opus@low"}, "claude_code", "command", []Target{{"claude_code", "opus", "low"}}, ""},
+		"another runtime's model":            {Models{"coder": "command:m@none"}, "claude_code", "command", []Target{on("claude_code", "sonnet")}, ""},
+		"a chain through another runtime":    {Models{"coder": "command:m | opus | command:n"}, "claude_code", "command", []Target{on("claude_code", "sonnet"), on("claude_code", "opus")}, ""},
+		"an effort that this runtime lacks":  {Models{"coder": "opus@none"}, "claude_code", "command", nil, `claude_code has no effort "none"`},
+		"recordings keep the default's name": {nil, "replay", "claude_code", []Target{on("replay", "sonnet")}, ""},
+		"a program keeps what is configured": {Models{"coder": "claude_code:opus@high | m"}, "command", "claude_code", []Target{{"command", "opus", "high"}, on("command", "m")}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.models.ResolveOnly(c.only, c.runtime, "coder")
@@ -335,8 +334,6 @@ func TestParseRefuses(t *testing.T) {
 		"text for a section":              {"limits: 3\n", "f.yml:1: limits: want a mapping with the keys calls_per_day, max_parallel_agents, max_parallel_issues, minutes_per_build, minutes_per_day, usd_per_build, usd_per_call, usd_per_day, got the number 3"},
 		"a list for the file":             {"- a\n", "f.yml:1: want a mapping with the keys build, commands, limits, models, pipeline, review, runtime, got a list"},
 		"a key twice":                     {"runtime: replay\nruntime: command\n", "f.yml:2: runtime: given twice"},
-		"a runtime of a later version":    {"runtime: native\n", "f.yml:1: runtime: this version does not have the runtime native yet"},
-		"a later runtime for a role":      {"models:\n  coder: native:gpt\n", "f.yml:2: models.coder: this version does not have the runtime native yet"},
 		"an option as a fallback":         {"models: {coder: 'opus | --dangerous'}", `f.yml:1: models.coder: "--dangerous" is no name of a model`},
 		"an unknown effort":               {"models: {coder: opus@hihg}", `f.yml:1: models.coder: "opus@hihg": unknown effort "hihg"; there are: none, minimal, low, medium, high, xhigh, max`},
 		"an effort that is missing":       {"models: {coder: opus@}", `f.yml:1: models.coder: "opus@": unknown effort ""; there are: none, minimal, low, medium, high, xhigh, max`},

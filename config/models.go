@@ -37,7 +37,6 @@ var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max
 // none by default.
 type runtimeKind struct {
 	name    string
-	later   bool     // has a name, but this version cannot run it
 	any     bool     // names of models mean nothing to it: it takes those of others
 	model   string   // default
 	models  Models   // defaults of single roles
@@ -47,11 +46,11 @@ type runtimeKind struct {
 var runtimeKinds = []runtimeKind{
 	// The efforts of claude --help.
 	{name: "claude_code", model: "sonnet", models: Models{"qa_synthesizer": "haiku"}, efforts: []string{"low", "medium", "high", "xhigh", "max"}},
-	{name: "command", any: true},
-	{name: "replay", any: true},
 	{name: "open_code", model: "minimax/minimax-m2.5"},
 	{name: "codex"},
-	{name: "native", later: true},
+	{name: "native", model: "anthropic/claude-sonnet-5-5", models: Models{"qa_synthesizer": "anthropic/claude-haiku-5-5"}},
+	{name: "command", any: true},
+	{name: "replay", any: true},
 }
 
 // Roles lists the keys of Models next to default, one for each role.
@@ -186,14 +185,10 @@ func CheckRuntime(name string) error {
 func kindOf(name string) (runtimeKind, error) {
 	var have []string
 	for _, k := range runtimeKinds {
-		switch {
-		case k.name == name && k.later:
-			return runtimeKind{}, fmt.Errorf("this version does not have the runtime %s yet", name)
-		case k.name == name:
+		if k.name == name {
 			return k, nil
-		case !k.later:
-			have = append(have, k.name)
 		}
+		have = append(have, k.name)
 	}
 	return runtimeKind{}, fmt.Errorf("unknown runtime %q; there are: %s", name, strings.Join(have, ", "))
 }

@@ -23,7 +23,7 @@ import (
 // Repo is the configuration of a repository. What Parse returns is one layer,
 // with zero values where its file is silent; put it over Defaults to use it.
 type Repo struct {
-	Runtime  string // runtime: claude_code, command or replay
+	Runtime  string // runtime: one of those that Resolve knows
 	Models   Models // models
 	Commands Commands
 	Build    Build

@@ -18,10 +18,19 @@ import (
 // bridgeName is what CLIs call the MCP server that has the functions of a call.
 const bridgeName = "slipway"
 
+// functionSeconds is how long CLIs are told to wait for a function: a batch of
+// subagents has limits of its own.
+const functionSeconds = 24 * 60 * 60
+
 // A bridge offers the functions of one call to a CLI that speaks MCP. The CLI
 // starts a process of its own choice for it, which lives in the sandbox and only
 // passes bytes on (see Pipe); the functions themselves run here.
+//
+// A nil bridge offers nothing: the call has no functions, or the CLI no command
+// to reach them.
 type bridge struct {
+	functions []Function
+
 	socket  string // in a directory of its own, whose path is short enough for a socket
 	command []string
 
@@ -33,18 +42,22 @@ type bridge struct {
 	watch *watch // of the run that the functions belong to
 }
 
-// newBridge starts to offer the functions. command is the program that becomes
+// newBridge starts to offer the functions, where there are some and there is a
+// command. command is the program that becomes
 // the CLI's MCP server, with the arguments that go before the socket's path. The
 // caller closes the bridge when the CLI has ended.
 func newBridge(ctx context.Context, command []string, functions []Function) (*bridge, error) {
+	if len(command) == 0 || len(functions) == 0 {
+		return nil, nil
+	}
 	dir, err := os.MkdirTemp("", "slipway-mcp-")
 	if err != nil {
-		return nil, fmt.Errorf("offer functions: %w", err)
+		return nil, noBridge(err)
 	}
-	b := &bridge{socket: filepath.Join(dir, "s")}
+	b := &bridge{functions: functions, socket: filepath.Join(dir, "s")}
 	b.command = slices.Concat(command, []string{b.socket})
 	if b.listener, err = net.Listen("unix", b.socket); err != nil {
-		return nil, errors.Join(fmt.Errorf("offer functions: %w", err), os.RemoveAll(dir))
+		return nil, noBridge(errors.Join(err, os.RemoveAll(dir)))
 	}
 	ctx, b.stop = context.WithCancel(ctx)
 	server := mcp.NewServer(&mcp.Implementation{Name: bridgeName, Version: "1"}, nil)
@@ -57,6 +70,10 @@ func newBridge(ctx context.Context, command []string, functions []Function) (*br
 	}
 	b.work.Go(func() { b.accept(ctx, server) })
 	return b, nil
+}
+
+func noBridge(err error) *Error {
+	return &Error{Class: Transient, Reason: "the agent tool cannot be offered: " + err.Error(), Err: err}
 }
 
 // accept serves every connection until the bridge is closed.
@@ -103,6 +120,17 @@ func (b *bridge) readable() []string {
 	return []string{b.command[0], filepath.Dir(b.socket)}
 }
 
+// names are those of the functions.
+func (b *bridge) names() (names []string) {
+	if b == nil {
+		return nil
+	}
+	for _, f := range b.functions {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
 // config is the bridge in the form in which most CLIs take an MCP server.
 func (b *bridge) config() string {
 	type server struct {
@@ -138,6 +166,9 @@ func (b *bridge) busy() (done func()) {
 
 // close ends the functions that still run and returns when they have.
 func (b *bridge) close() {
+	if b == nil {
+		return
+	}
 	b.stop()
 	_ = b.listener.Close() // removes the socket too; its directory goes next
 	b.work.Wait()

@@ -76,12 +76,10 @@ func (r *Claude) Run(ctx context.Context, c Call, emit func(Event)) (Result, err
 	if err != nil {
 		return Result{}, err
 	}
-	if len(c.Functions) > 0 && len(r.opts.Bridge) > 0 {
-		if c.bridge, err = newBridge(ctx, r.opts.Bridge, c.Functions); err != nil {
-			return Result{}, &Error{Class: Transient, Reason: err.Error(), Err: err}
-		}
-		defer c.bridge.close()
+	if c.bridge, err = newBridge(ctx, r.opts.Bridge, c.Functions); err != nil {
+		return Result{}, err
 	}
+	defer c.bridge.close()
 	args, prompt := r.arguments(c)
 	cmd := sandbox.Command{
 		Args:      append([]string{program}, args...),
@@ -133,8 +131,8 @@ func (r *Claude) arguments(c Call) (args []string, prompt string) {
 		args = append(args, "--permission-mode", "bypassPermissions")
 	} else {
 		args = append(args, "--permission-mode", "acceptEdits")
-		for _, f := range c.Functions {
-			allowed = append(allowed, "mcp__"+bridgeName+"__"+f.Name)
+		for _, name := range c.bridge.names() {
+			allowed = append(allowed, "mcp__"+bridgeName+"__"+name)
 		}
 		if len(allowed) > 0 {
 			args = append(args, "--allowedTools", strings.Join(allowed, ","))
@@ -164,7 +162,7 @@ func (r *Claude) arguments(c Call) (args []string, prompt string) {
 	if c.Session != "" {
 		args = append(args, "--resume", c.Session)
 	}
-	prompt = c.Prompt
+	prompt = c.Task(c.Session != "")
 	switch {
 	case c.System == "":
 	case len(c.System) <= maxArgument:

@@ -32,6 +32,7 @@ type CodexOptions struct {
 	Secrets []string // KEY=value, such as OPENAI_API_KEY; the values never appear in events, results and errors
 	Prices  Prices   // what models cost; nil are the built-in prices
 	Box     *sandbox.Box
+	Bridge  []string // as that of ClaudeOptions
 }
 
 // codexCredentials are the variables that hold the key to the model.
@@ -94,6 +95,10 @@ func (r *Codex) Run(ctx context.Context, c Call, emit func(Event)) (Result, erro
 		return Result{}, &Error{Class: Transient, Reason: err.Error(), Err: err}
 	}
 	defer c.tap.close()
+	if c.bridge, err = newBridge(ctx, r.opts.Bridge, c.Functions); err != nil {
+		return Result{}, err
+	}
+	defer c.bridge.close()
 	setup := codexSetup{Call: c, mode: r.mode(c)}
 	if err := setup.write(); err != nil {
 		return Result{}, &Error{Class: Refused, Reason: "codex cannot be set up: " + err.Error(), Err: err}
@@ -140,7 +145,7 @@ func (r *Codex) command(program string, s codexSetup) sandbox.Command {
 		Env:      r.environ(s.Home, s.tap.key),
 		Stdin:    strings.NewReader(s.prompt()),
 		Writable: dirs,
-		Readable: append(codexFiles(program), s.ReadOnlyDirs...),
+		Readable: slices.Concat(codexFiles(program), s.ReadOnlyDirs, s.bridge.readable()),
 	}
 }
 

@@ -87,10 +87,11 @@ func (s codexSetup) schema() json.RawMessage { return strictSchema(s.Schema) }
 
 // prompt is what the CLI reads.
 func (s codexSetup) prompt() string {
+	task := s.Task(s.Session != "")
 	if len(s.Schema) == 0 || s.schema() != nil {
-		return s.Prompt
+		return task
 	}
-	return s.Prompt + "\n\nEnd with one JSON value, and nothing after it, that fits this JSON Schema:\n" + string(s.Schema)
+	return task + "\n\nEnd with one JSON value, and nothing after it, that fits this JSON Schema:\n" + string(s.Schema)
 }
 
 // codexOff are the features that are not for an agent of ours: other agents,
@@ -136,6 +137,14 @@ func (s codexSetup) config() string {
 	set("request_max_retries", 2)
 	set("stream_max_retries", 3)
 	set("stream_idle_timeout_ms", 2*s.Idle.Milliseconds()) // our own clock comes first
+
+	if s.bridge != nil {
+		table("mcp_servers." + bridgeName)
+		set("command", s.bridge.command[0])
+		set("args", s.bridge.command[1:])
+		set("startup_timeout_sec", 60)
+		set("tool_timeout_sec", functionSeconds)
+	}
 
 	table("shell_environment_policy")
 	set("exclude", []string{codexKey})

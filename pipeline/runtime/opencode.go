@@ -44,6 +44,7 @@ type OpenCodeOptions struct {
 	Prices  Prices   // of models whose price the CLI does not know
 	Retries int      // how often a request that failed is sent again; 0 means 3
 	Box     *sandbox.Box
+	Bridge  []string // as that of ClaudeOptions
 }
 
 // openCodeAgent is the name under which the CLI is told of the role.
@@ -83,6 +84,10 @@ func (r *OpenCode) Run(ctx context.Context, c Call, emit func(Event)) (Result, e
 	}
 	defer func() { _ = os.RemoveAll(own.path) }() // what stays is a prompt in the temporary directory
 
+	if c.bridge, err = newBridge(ctx, r.opts.Bridge, c.Functions); err != nil {
+		return Result{}, err
+	}
+	defer c.bridge.close()
 	out := openCodeOutput{
 		emit: emit, hide: r.hide, call: c, model: to.name, prices: r.opts.Prices, retries: r.opts.Retries, session: c.Session,
 	}
@@ -94,7 +99,7 @@ func (r *OpenCode) Run(ctx context.Context, c Call, emit func(Event)) (Result, e
 	if err != nil {
 		return Result{}, &Error{Class: Refused, Reason: "opencode cannot be set up: " + err.Error(), Err: err}
 	}
-	readable := append([]string{program, own.path}, c.ReadOnlyDirs...)
+	readable := slices.Concat([]string{program, own.path}, c.ReadOnlyDirs, c.bridge.readable())
 	if c.ReadOnly {
 		readable = append(readable, c.Dir)
 	}
@@ -103,7 +108,7 @@ func (r *OpenCode) Run(ctx context.Context, c Call, emit func(Event)) (Result, e
 		Args:     append([]string{"sh", "-c", `exec "$0" "$@" 3>&1 >/dev/null`, program}, openCodeArguments(c, to)...),
 		Dir:      own.path,
 		Env:      r.environ(c.Home, own, to, "OPENCODE_CONFIG_CONTENT="+conf),
-		Stdin:    strings.NewReader(c.Prompt),
+		Stdin:    strings.NewReader(c.Task(c.Session != "")),
 		Writable: writable(c),
 		Readable: readable,
 		// What is kept is bounded by maxOutput; this bound would cut the last line.

@@ -97,6 +97,15 @@ type openCodeConfig struct {
 	Providers  map[string]openCodeProvider   `json:"provider"`
 	Permission openCodePermissions           `json:"permission"`
 	Agents     map[string]openCodeAgentEntry `json:"agent"`
+	MCP        map[string]openCodeMCP        `json:"mcp,omitempty"`
+}
+
+// openCodeMCP is an MCP server that the CLI starts.
+type openCodeMCP struct {
+	Type    string   `json:"type"`
+	Command []string `json:"command"`
+	Enabled bool     `json:"enabled"`
+	Timeout int64    `json:"timeout"` // milliseconds
 }
 
 type openCodeProvider struct {
@@ -135,6 +144,9 @@ func (r *OpenCode) permissions(c Call, searches bool) openCodePermissions {
 			p[name] = "allow"
 		}
 	}
+	for _, name := range c.bridge.names() {
+		p[bridgeName+"_"+name] = "allow"
+	}
 	if r.opts.Box.Mode() == sandbox.Bubblewrap {
 		p["external_directory"] = "allow" // there is nothing outside to be seen
 		return p
@@ -160,13 +172,17 @@ func (r *OpenCode) config(c Call, to openCodeRoute, own openCodeDir, searches bo
 	}
 	model := to.provider + "/" + to.name
 	allowed := r.permissions(c, searches)
-	return openCodeConfig{
+	conf := openCodeConfig{
 		Share: "disabled", Plugin: []string{"file://" + own.plugin()},
 		Model: model, SmallModel: model, Enabled: []string{to.provider},
 		Providers:  map[string]openCodeProvider{to.provider: provider},
 		Permission: allowed,
 		Agents:     map[string]openCodeAgentEntry{openCodeAgent: {Mode: "primary", Permission: allowed}},
 	}
+	if c.bridge != nil {
+		conf.MCP = map[string]openCodeMCP{bridgeName: {Type: "local", Command: c.bridge.command, Enabled: true, Timeout: 1000 * functionSeconds}}
+	}
+	return conf
 }
 
 // encode returns the settings as JSON.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 )
 
 // responses is OpenAI's responses API. Requests are told in the words of
@@ -140,12 +141,15 @@ func (r *Request) add(role string, blocks ...Block) {
 	r.Messages = append(r.Messages, Message{Role: role, Content: blocks})
 }
 
-// offered returns tools, those of namespaces among them.
+// offered returns tools, those of namespaces among them as namespace.name.
 func offered(tools []responsesTool) []Tool {
 	var all []Tool
 	for _, t := range tools {
 		if t.Type == "namespace" {
-			all = append(all, offered(t.Tools)...)
+			for _, inner := range offered(t.Tools) {
+				inner.Name = t.Name + "." + inner.Name
+				all = append(all, inner)
+			}
 			continue
 		}
 		all = append(all, Tool{Name: cmp.Or(t.Name, t.Type), Description: t.Description, Schema: t.Parameters})
@@ -225,6 +229,7 @@ type replyItem struct {
 	Content   *[]outputText  `json:"content,omitempty"`
 	CallID    string         `json:"call_id,omitempty"`
 	Name      string         `json:"name,omitempty"`
+	Namespace string         `json:"namespace,omitempty"`
 	Arguments *string        `json:"arguments,omitempty"`
 	Input     *string        `json:"input,omitempty"`
 }
@@ -278,6 +283,9 @@ func wholeResponse(req Request, turn Turn) responseReply {
 	}
 	for _, call := range turn.Calls {
 		item := replyItem{ID: fmt.Sprintf("fc_%d", ids.Add(1)), Status: "completed", CallID: fmt.Sprintf("call_%d", ids.Add(1)), Name: call.Tool}
+		if space, name, inner := strings.Cut(call.Tool, "."); inner {
+			item.Namespace, item.Name = space, name
+		}
 		if text, custom := call.Input.(string); custom {
 			item.Type, item.Input = "custom_tool_call", &text
 		} else {
