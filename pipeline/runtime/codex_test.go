@@ -264,6 +264,7 @@ func TestCodexInEverySandbox(t *testing.T) {
 				{"a tester of what it may not change", []runtime.Tool{runtime.Read, runtime.Bash}, true, false},
 			} {
 				t.Run(row.name, func(t *testing.T) {
+					t.Parallel()
 					c, outside := codexCall(t), codexCall(t).Home
 					c.Tools, c.ReadOnly = row.tools, row.readOnly
 					put(t, c.Dir, "word.txt", "plum\n")
@@ -344,6 +345,7 @@ func TestCodexClassifiesFailures(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			c := claudeCall(t)
 			if row.change != nil {
 				row.change(&c)
@@ -394,6 +396,7 @@ func TestCodexClassifiesFailuresInMidStream(t *testing.T) {
 		{"invalid_prompt", "flagged", runtime.Refused},
 	} {
 		t.Run(row.code, func(t *testing.T) {
+			t.Parallel()
 			r := streaming(t, b, func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = fmt.Fprintf(w, "data: {\"type\":\"response.created\",\"response\":{\"id\":\"r\"}}\n\n"+
 					"data: {\"type\":\"response.failed\",\"response\":{\"id\":\"r\",\"error\":{\"code\":%q,\"message\":%q},\"usage\":{\"input_tokens\":1000,\"output_tokens\":0}}}\n\n", row.code, row.message)
@@ -544,6 +547,7 @@ func TestCodexOffersOnlyTheToolsOfTheRole(t *testing.T) {
 		{"unheard-of", []runtime.Tool{runtime.Bash}, "exec_command write_stdin"},
 	} {
 		t.Run(fmt.Sprint(row.model, row.tools), func(t *testing.T) {
+			t.Parallel()
 			r, model := codex(t, b, func(modeltest.Request) modeltest.Turn { return modeltest.Turn{Text: "Done."} })
 			c := claudeCall(t)
 			c.Model, c.Tools = row.model, row.tools
@@ -598,6 +602,7 @@ func TestCodexAsksForStructuredOutput(t *testing.T) {
 		{"a reference", `{"type":"object","properties":{"a":{"$ref":"#/$defs/a"}},"$defs":{"a":{"type":"string"}}}`, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			r, model := codex(t, b, func(modeltest.Request) modeltest.Turn { return modeltest.Turn{Text: `{"a":"x"}`} })
 			c := claudeCall(t)
 			c.Schema = []byte(row.schema)
