@@ -6,7 +6,9 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -27,6 +29,9 @@ import (
 // settings, plugins, tools, agents and MCP servers, and no .env either, which
 // the CLI's own run time reads from the directory that it is started in. Its
 // settings are made anew for each call, in a directory that no agent can write.
+// One part of the CLI loads the repository's plugins whatever it is told, so the
+// places where it looks for them are shown to it empty; a sandbox other than
+// bubblewrap cannot do that, and a call for a repository that has them is refused.
 //
 // Structured output is a contract in the prompt, for `opencode run` takes no
 // schema: Output is the last JSON value of the last message, and whether it fits
@@ -95,6 +100,10 @@ func (r *OpenCode) Run(ctx context.Context, c Call, emit func(Event)) (Result, e
 	if !searches && (slices.Contains(c.Tools, Grep) || slices.Contains(c.Tools, Glob)) {
 		out.note("GREP and GLOB are not offered: opencode searches with ripgrep, and there is no rg in PATH")
 	}
+	instead, err := r.covered(c.Dir, own)
+	if err != nil {
+		return Result{}, err
+	}
 	conf, err := r.config(c, to, own, searches).encode()
 	if err != nil {
 		return Result{}, &Error{Class: Refused, Reason: "opencode cannot be set up: " + err.Error(), Err: err}
@@ -111,6 +120,7 @@ func (r *OpenCode) Run(ctx context.Context, c Call, emit func(Event)) (Result, e
 		Stdin:    strings.NewReader(c.Task(c.Session != "")),
 		Writable: writable(c),
 		Readable: readable,
+		Instead:  instead,
 		// What is kept is bounded by maxOutput; this bound would cut the last line.
 		MaxOutput: 2 * maxOutput,
 	}, c, r.hide, out.line)
@@ -169,6 +179,32 @@ func (r *OpenCode) environ(home string, own openCodeDir, to openCodeRoute, more 
 		}
 	}
 	return sandbox.Environ(home, append(env, more...)...)
+}
+
+// openCodeSettings are where the CLI looks for settings in a repository.
+var openCodeSettings = []string{".opencode", "opencode.json", "opencode.jsonc"}
+
+// covered says what is to be shown in place of the settings in a repository:
+// nothing. It fails where that cannot be.
+func (r *OpenCode) covered(dir string, own openCodeDir) (map[string]string, error) {
+	instead := map[string]string{}
+	for _, name := range openCodeSettings {
+		path := filepath.Join(dir, name)
+		info, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, &Error{Class: Refused, Reason: "opencode cannot be set up: " + err.Error(), Err: err}
+		case r.opts.Box.Mode() != sandbox.Bubblewrap:
+			return nil, &Error{Class: Refused, Reason: fmt.Sprintf(
+				"opencode would execute what the repository's %s names; in the sandbox %s nothing can keep it from that: install bubblewrap, or choose another runtime", name, r.opts.Box.Mode())}
+		case info.IsDir():
+			instead[path] = own.home()
+		default: // a link is refused by the sandbox
+			instead[path] = own.nothing()
+		}
+	}
+	return instead, nil
 }
 
 // searches says whether ripgrep is there. The CLI would fetch one from the net.

@@ -207,8 +207,13 @@ func literal(conf []byte) []byte {
 type openCodeDir struct{ path string }
 
 func (d openCodeDir) config() string { return filepath.Join(d.path, "config") }
+
+// home stands for HOME where the CLI looks for settings. It is empty.
 func (d openCodeDir) home() string   { return filepath.Join(d.path, "home") }
 func (d openCodeDir) plugin() string { return filepath.Join(d.path, "events.js") }
+
+// nothing is an empty file.
+func (d openCodeDir) nothing() string { return filepath.Join(d.path, "nothing") }
 
 // models is a list of models in place of the CLI's own, if it exists.
 func (d openCodeDir) models() string { return filepath.Join(d.path, "models.json") }
@@ -244,6 +249,7 @@ func (d openCodeDir) fill(c Call, to openCodeRoute) error {
 		}
 	}
 	for name, content := range map[string][]byte{
+		d.nothing():                                  nil,
 		d.plugin():                                   openCodeEvents,
 		filepath.Join(settings, "opencode.json"):     literal(conf),
 		filepath.Join(settings, ".gitignore"):        nil, // else it writes one

@@ -302,8 +302,8 @@ func TestOpenCodeStartsNothingOfAHostileRepository(t *testing.T) {
 		return found
 	}
 	script := func(req modeltest.Request) modeltest.Turn {
-		if len(req.Results()) == 0 {
-			return use("bash", args{"command": "true", "description": "x"})
+		if len(req.Results()) == 0 { // the CLI looks for plugins while it works
+			return use("bash", args{"command": "sleep 5", "description": "x"})
 		}
 		return modeltest.Turn{Text: "Done."}
 	}
@@ -318,11 +318,25 @@ func TestOpenCodeStartsNothingOfAHostileRepository(t *testing.T) {
 		t.Errorf("the repository wrote the system prompt: %q", system)
 	}
 
+	// Where the traps cannot be covered, nothing is started at all.
+	weak, _ := opencode(t, boxOf(t, sandbox.Landlock), script)
+	_, err := weak.Run(t.Context(), c, quiet)
+	if failure, ok := errors.AsType[*runtime.Error](err); !ok || failure.Class != runtime.Refused || !strings.Contains(failure.Reason, "install bubblewrap") {
+		t.Errorf("under landlock: %v, want a refusal", err)
+	}
+	linked := openCodeCall(t)
+	if err := os.Symlink(c.Home, filepath.Join(linked.Dir, ".opencode")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Run(t.Context(), linked, quiet); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("with a link for its settings: %v, want a refusal", err)
+	}
+
 	// The same CLI, started as anyone would, falls into the traps.
 	program := modeltest.OpenCode(t)
-	_, err := b.Run(t.Context(), sandbox.Command{
+	_, err = b.Run(t.Context(), sandbox.Command{
 		Args: []string{program, "run", "hello"}, Dir: c.Dir, Writable: []string{c.Dir, c.Home}, Readable: []string{program},
-		Env: sandbox.Environ(c.Home, "OPENCODE_DISABLE_MODELS_FETCH=1", "npm_config_registry=http://127.0.0.1:9"), Timeout: 20 * time.Second,
+		Env: sandbox.Environ(c.Home, "OPENCODE_DISABLE_MODELS_FETCH=1", "npm_config_fetch_retries=0"), Offline: true, Timeout: 40 * time.Second,
 	})
 	if err != nil && !errors.Is(err, sandbox.ErrTimeout) {
 		t.Fatal(err)

@@ -90,6 +90,9 @@ func (b *Box) Run(ctx context.Context, c Command) (Exit, error) {
 	if !filepath.IsAbs(c.Dir) {
 		return Exit{}, fmt.Errorf("sandbox: the working directory %q is not an absolute path", c.Dir)
 	}
+	if len(c.Instead) > 0 && b.mode != Bubblewrap {
+		return Exit{}, fmt.Errorf("sandbox: mode %s cannot show one file in place of another", b.mode)
+	}
 	c.Env = setEnv(c.Env, "PWD", c.Dir)
 	cmd, err := command(c)
 	if err != nil {

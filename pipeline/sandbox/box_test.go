@@ -127,6 +127,41 @@ func TestReadOnlyInsideAWritableDirectory(t *testing.T) {
 	})
 }
 
+func TestOneFileInPlaceOfAnother(t *testing.T) {
+	inBoxes(t, confining, func(t *testing.T, s *setting) {
+		empty := filepath.Join(filepath.Dir(s.work), "empty")
+		for _, dir := range []string{empty, filepath.Join(s.work, "settings")} {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(t, filepath.Join(empty, "file"), "")
+		write(t, filepath.Join(s.work, "settings", "hook"), "trap")
+		write(t, filepath.Join(s.work, "settings.json"), "trap")
+		if err := os.Symlink("settings.json", filepath.Join(s.work, "link")); err != nil {
+			t.Fatal(err)
+		}
+		c := s.sh("test -z \"$(cat settings.json settings/file)\" && ! cat settings/hook && ! echo x > settings.json && ! echo x > settings/new && ! mv settings gone")
+		c.Instead = map[string]string{filepath.Join(s.work, "settings.json"): filepath.Join(empty, "file"), filepath.Join(s.work, "settings"): empty}
+		if s.box.Mode() != sandbox.Bubblewrap {
+			if _, err := s.box.Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "cannot show one file") {
+				t.Errorf("got %v, want an error that says that it cannot", err)
+			}
+			return
+		}
+		if exit := s.run(t, c); exit.Code != 0 {
+			t.Errorf("exit %d: %s", exit.Code, s.stderr.String())
+		}
+		if got := read(t, filepath.Join(s.work, "settings.json")); got != "trap" {
+			t.Errorf("the settings on the host hold %q", got)
+		}
+		c.Instead = map[string]string{filepath.Join(s.work, "link"): filepath.Join(empty, "file")}
+		if _, err := s.box.Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+			t.Errorf("got %v, want an error that names the link", err)
+		}
+	})
+}
+
 func TestPathsThatAreRefused(t *testing.T) {
 	inBoxes(t, confining, func(t *testing.T, s *setting) {
 		// An agent replaced .git by a link: showing it would show what is behind.

@@ -74,15 +74,18 @@ func bubblewrapArgs(c Command, v view) []string {
 	for _, file := range systemFiles {
 		args = append(args, "--ro-bind-try", file, file)
 	}
-	mounts := map[string]string{}
+	mounts := map[string][]string{}
 	for _, path := range v.write {
-		mounts[path] = "--bind"
+		mounts[path] = []string{"--bind", path}
 	}
 	for _, path := range v.read {
-		mounts[path] = "--ro-bind"
+		mounts[path] = []string{"--ro-bind", path}
+	}
+	for path, source := range v.instead {
+		mounts[path] = []string{"--ro-bind", source}
 	}
 	for _, path := range slices.Sorted(maps.Keys(mounts)) {
-		args = append(args, mounts[path], path, path)
+		args = append(append(args, mounts[path]...), path)
 	}
 	return append(args, "--remount-ro", "/", "--chdir", c.Dir)
 }

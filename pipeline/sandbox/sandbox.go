@@ -29,15 +29,20 @@ import (
 
 // A Command describes one process.
 type Command struct {
-	Args      []string      // program and arguments; the program is looked up in PATH of Env
-	Dir       string        // working directory, an existing absolute path
-	Env       []string      // the whole environment, KEY=value
-	Stdin     io.Reader     // nil is empty
-	Stdout    io.Writer     // nil discards; may equal Stderr, which then keeps the order of the writes
-	Stderr    io.Writer     // nil discards
-	Writable  []string      // directories it may write, beside nothing; Dir must be listed to be writable
-	Readable  []string      // directories and files it may read, beside toolchains and Dir; wins over Writable
-	Offline   bool          // no network
+	Args     []string  // program and arguments; the program is looked up in PATH of Env
+	Dir      string    // working directory, an existing absolute path
+	Env      []string  // the whole environment, KEY=value
+	Stdin    io.Reader // nil is empty
+	Stdout   io.Writer // nil discards; may equal Stderr, which then keeps the order of the writes
+	Stderr   io.Writer // nil discards
+	Writable []string  // directories it may write, beside nothing; Dir must be listed to be writable
+	Readable []string  // directories and files it may read, beside toolchains and Dir; wins over Writable
+	Offline  bool      // no network
+
+	// Instead shows, read-only, a file or directory in place of another of the
+	// same kind: path → what is shown there. Bubblewrap alone can do so.
+	Instead map[string]string
+
 	Timeout   time.Duration // wall clock; 0 means none
 	MaxOutput int64         // bytes of stdout and stderr together; 0 means 64 MiB
 	Grace     time.Duration // from SIGINT to SIGTERM; 0 means 1 s. SIGKILL follows a second later

@@ -29,8 +29,9 @@ var systemFiles = []string{
 // A view is what one command sees beside the system: clean, absolute, existing
 // paths. Where the two overlap, the longer path decides; the same path is read-only.
 type view struct {
-	read  []string
-	write []string
+	read    []string
+	write   []string
+	instead map[string]string // path → what is shown there
 }
 
 func (b *Box) view(c Command, program string) (view, error) {
@@ -50,6 +51,9 @@ func (b *Box) view(c Command, program string) (view, error) {
 		if err := v.refuseLinks(path); err != nil {
 			return view{}, err
 		}
+	}
+	if err := v.replace(c.Instead, dir[0]); err != nil {
+		return view{}, fmt.Errorf("sandbox: instead: %w", err)
 	}
 	v.read = append(v.read, b.read...)
 	if !slices.ContainsFunc(v.write, func(w string) bool { return within(w, dir[0]) }) {
@@ -99,6 +103,30 @@ func existing(paths []string) ([]string, error) {
 		out = append(out, clean)
 	}
 	return out, nil
+}
+
+// replace cleans the paths of Instead and refuses what cannot be shown, a
+// symbolic link among them: what it leads to would be covered, and not the link.
+func (v *view) replace(instead map[string]string, dir string) error {
+	v.instead = map[string]string{}
+	shown := slices.Concat(v.read, v.write, []string{dir})
+	for path, source := range instead {
+		pair, err := existing([]string{path, source})
+		if err != nil {
+			return err
+		}
+		for at := pair[0]; at != "/" && !slices.Contains(shown, at); at = filepath.Dir(at) {
+			info, err := os.Lstat(at)
+			if err != nil {
+				return err
+			}
+			if info.Mode().Type() == fs.ModeSymlink {
+				return fmt.Errorf("%s is a symbolic link", at)
+			}
+		}
+		v.instead[pair[0]] = pair[1]
+	}
+	return nil
 }
 
 // within reports whether path is dir or below it; both are clean.

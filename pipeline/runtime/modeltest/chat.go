@@ -32,6 +32,9 @@ type chatRequest struct {
 	Options   struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
+	Usage struct { // OpenRouter's way to ask for it
+		Include bool `json:"include"`
+	} `json:"usage"`
 	Format struct {
 		Schema struct {
 			Schema json.RawMessage `json:"schema"`
@@ -73,7 +76,7 @@ func readChat(body []byte) (Request, error) {
 	}
 	req := Request{
 		Model: r.Model, Stream: r.Stream, MaxTokens: cmp.Or(r.MaxOutput, r.MaxTokens),
-		Schema: r.Format.Schema.Schema, wantsUsage: r.Options.IncludeUsage,
+		Schema: r.Format.Schema.Schema, wantsUsage: r.Options.IncludeUsage || r.Usage.Include,
 	}
 	for _, t := range r.Tools {
 		req.Tools = append(req.Tools, Tool{Name: t.Function.Name, Description: t.Function.Description, Schema: t.Function.Parameters})

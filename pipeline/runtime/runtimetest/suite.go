@@ -169,6 +169,7 @@ type stage struct {
 
 	mu     sync.Mutex
 	events []runtime.Event
+	last   time.Time // of the events, or when the run began
 	done   bool
 }
 
@@ -196,7 +197,7 @@ func (s *stage) call() runtime.Call {
 func (s *stage) run(ctx context.Context, c runtime.Call) (runtime.Result, error) {
 	s.t.Helper()
 	s.mu.Lock()
-	s.done = false
+	s.done, s.last = false, time.Now()
 	s.mu.Unlock()
 	res, err := s.r.Run(ctx, c, func(e runtime.Event) {
 		if !s.emitting.CompareAndSwap(false, true) {
@@ -209,7 +210,7 @@ func (s *stage) run(ctx context.Context, c runtime.Call) (runtime.Result, error)
 		if s.done {
 			s.t.Errorf("an event after Run returned: %+v", e)
 		}
-		s.events = append(s.events, e)
+		s.events, s.last = append(s.events, e), time.Now()
 	})
 	s.mu.Lock()
 	s.done = true
@@ -372,10 +373,9 @@ func (s *stage) fail() error {
 func testStall(t *testing.T, s *stage) {
 	c := s.call()
 	c.Idle = s.opts.Idle
-	start := time.Now()
 	_, err := s.run(t.Context(), c)
 	wantClass(t, err, runtime.Transient)
-	if took := time.Since(start); took > s.opts.Idle+8*time.Second {
+	if took := time.Since(s.last); took > s.opts.Idle+8*time.Second {
 		t.Errorf("it took %s to notice a silence of %s", took, s.opts.Idle)
 	}
 	if !strings.Contains(s.said(), "thinking") {
