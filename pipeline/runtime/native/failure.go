@@ -50,14 +50,27 @@ func pulse(alive func()) func(*http.Request, func(*http.Request) (*http.Response
 			return res, err
 		}
 		alive()
-		media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-		if res.StatusCode < http.StatusMultipleChoices && media != "text/event-stream" {
+		if err := stray(res); err != nil {
 			_ = res.Body.Close() // it is not read
-			return nil, &strayPage{media: media}
+			return nil, err
 		}
 		res.Body = &pulsing{body: res.Body, alive: alive}
 		return res, nil
 	}
+}
+
+// stray says why an answer is none. Errors are answers: the SDK reads them.
+func stray(res *http.Response) error {
+	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	switch {
+	case res.StatusCode >= http.StatusBadRequest:
+		return nil
+	case res.StatusCode >= http.StatusMultipleChoices:
+		return &apiError{status: res.StatusCode, words: "it redirects to " + res.Header.Get("Location") + ", which is not followed: configure that address"}
+	case media != "text/event-stream":
+		return &strayPage{media: media}
+	}
+	return nil
 }
 
 type pulsing struct {
