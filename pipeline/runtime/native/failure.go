@@ -162,10 +162,13 @@ const (
 )
 
 // persist asks until there is an answer, a failure that a pause does not mend,
-// or too many tries. A wait that is longer than the call may be silent is the
+// too many tries, or no budget for another. A wait that is longer than the call may be silent is the
 // caller's to wait.
 func (a *agent) persist(ctx context.Context, q question) (reply, error) {
 	for try, pause := 1, firstPause; ; try, pause = try+1, 2*pause {
+		if err := a.afford(); err != nil {
+			return reply{}, err
+		}
 		a.guard.Alive()
 		r, err := a.ask(ctx, q)
 		a.guard.Pause()
