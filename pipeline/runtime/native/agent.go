@@ -102,8 +102,9 @@ func (a *agent) work(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := a.mayAsk(); err != nil {
-			return err
+		if a.turns >= a.call.MaxTurns {
+			a.stop = "max_turns"
+			return &runtime.Error{Class: runtime.Refused, Reason: fmt.Sprintf("the agent used up its %d turns", a.call.MaxTurns)}
 		}
 		if err := a.fit(ctx); err != nil {
 			return err
@@ -128,19 +129,19 @@ func (a *agent) question() question {
 	}
 }
 
-// mayAsk says why no further request is made. The next one costs at least what
+// afford says why no further request is made: the next one costs at least what
 // it takes to read again what was said so far.
-func (a *agent) mayAsk() error {
-	if a.turns >= a.call.MaxTurns {
-		a.stop = "max_turns"
-		return &runtime.Error{Class: runtime.Refused, Reason: fmt.Sprintf("the agent used up its %d turns", a.call.MaxTurns)}
+func (a *agent) afford() error {
+	budget := a.call.BudgetMicros
+	if budget <= 0 {
+		return nil
 	}
 	again, _ := a.prices.RequestCost(a.model, runtime.Usage{CacheRead: a.context})
-	if budget := a.call.BudgetMicros; budget > 0 && a.micros+again >= budget {
-		a.stop = "budget"
-		return &runtime.Error{Class: runtime.Refused, Reason: fmt.Sprintf("the agent used up its budget of $%d.%06d", budget/1_000_000, budget%1_000_000)}
+	if a.micros+again < budget {
+		return nil
 	}
-	return nil
+	a.stop = "budget"
+	return &runtime.Error{Class: runtime.Refused, Reason: fmt.Sprintf("the agent used up its budget of $%d.%06d", budget/1_000_000, budget%1_000_000)}
 }
 
 // respond takes what the model said and prepares what it is told next. done is

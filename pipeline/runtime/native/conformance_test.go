@@ -19,6 +19,7 @@ func TestNativeConforms(t *testing.T) {
 				r, _ := start(t, suiteModel(c))
 				return asking{r, d.model}
 			}, runtimetest.Options{
+				Idle: time.Second,
 				Many: 32,
 				Except: map[runtimetest.Act]string{
 					runtimetest.Crashes: "the agent is part of this process, and dies with it only",

@@ -50,14 +50,27 @@ func pulse(alive func()) func(*http.Request, func(*http.Request) (*http.Response
 			return res, err
 		}
 		alive()
-		media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-		if res.StatusCode < http.StatusMultipleChoices && media != "text/event-stream" {
+		if err := stray(res); err != nil {
 			_ = res.Body.Close() // it is not read
-			return nil, &strayPage{media: media}
+			return nil, err
 		}
 		res.Body = &pulsing{body: res.Body, alive: alive}
 		return res, nil
 	}
+}
+
+// stray says why an answer is none. Errors are answers: the SDK reads them.
+func stray(res *http.Response) error {
+	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	switch {
+	case res.StatusCode >= http.StatusBadRequest:
+		return nil
+	case res.StatusCode >= http.StatusMultipleChoices:
+		return &apiError{status: res.StatusCode, words: "it redirects to " + res.Header.Get("Location") + ", which is not followed: configure that address"}
+	case media != "text/event-stream":
+		return &strayPage{media: media}
+	}
+	return nil
 }
 
 type pulsing struct {
@@ -149,10 +162,13 @@ const (
 )
 
 // persist asks until there is an answer, a failure that a pause does not mend,
-// or too many tries. A wait that is longer than the call may be silent is the
+// too many tries, or no budget for another. A wait that is longer than the call may be silent is the
 // caller's to wait.
 func (a *agent) persist(ctx context.Context, q question) (reply, error) {
 	for try, pause := 1, firstPause; ; try, pause = try+1, 2*pause {
+		if err := a.afford(); err != nil {
+			return reply{}, err
+		}
 		a.guard.Alive()
 		r, err := a.ask(ctx, q)
 		a.guard.Pause()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -160,4 +161,21 @@ func startAt(t testing.TB, w *wire, script modeltest.Script) (*native.Runtime, *
 		t.Fatal(err)
 	}
 	return r, model
+}
+
+// processes returns those whose command line is command.
+func processes(t testing.TB, command string) []string {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.ReplaceAll(command, " ", "\x00") + "\x00"
+	var found []string
+	for _, path := range paths {
+		if line, err := os.ReadFile(path); err == nil && string(line) == want {
+			found = append(found, path)
+		}
+	}
+	return found
 }
