@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,24 +104,27 @@ func codexModel(c runtimetest.Case) modeltest.Script {
 	}
 }
 
+// codexScripts is the tool of models that write scripts.
+const codexScripts = "functions.exec"
+
 // codexShell is a turn that runs a command, in whichever way the model of req is
 // offered a shell: as a tool, or as a function of the script that is its tool.
 func codexShell(req modeltest.Request, command string) modeltest.Turn {
-	if !req.Offers("exec") {
+	if !req.Offers(codexScripts) {
 		return use("exec_command", args{"cmd": command})
 	}
 	return codexScript("const r = await tools.exec_command({cmd: " + quote(command) + "}); text(r.output)")
 }
 
 func codexPatch(req modeltest.Request, patch string) modeltest.Turn {
-	if !req.Offers("exec") {
+	if !req.Offers(codexScripts) {
 		return modeltest.Turn{Calls: []modeltest.Call{{Tool: "apply_patch", Input: patch}}}
 	}
 	return codexScript("text(await tools.apply_patch(" + quote(patch) + "))")
 }
 
 func codexScript(script string) modeltest.Turn {
-	return modeltest.Turn{Calls: []modeltest.Call{{Tool: "exec", Input: script}}}
+	return modeltest.Turn{Calls: []modeltest.Call{{Tool: codexScripts, Input: script}}}
 }
 
 func quote(text string) string {
@@ -211,7 +215,7 @@ func TestCodexWithModelsOfEveryKind(t *testing.T) {
 				case 0:
 					return codexShell(req, "sed -i s/one/two/ a.txt && cp a.txt b.txt")
 				case 1:
-					if req.Offers("apply_patch") || req.Offers("exec") {
+					if req.Offers("apply_patch") || req.Offers(codexScripts) {
 						return codexPatch(req, "*** Begin Patch\n*** Update File: b.txt\n@@\n-two\n+three\n*** End Patch\n")
 					}
 				}
@@ -286,6 +290,46 @@ func TestCodexInEverySandbox(t *testing.T) {
 						t.Errorf("it wrote: %v, want %v; outside: %v; it saw %+v", wrote, row.writes, left, results)
 					}
 				})
+			}
+		})
+	}
+}
+
+// A function is not asked about, whoever confines the agent.
+func TestCodexUsesFunctions(t *testing.T) {
+	modeltest.Codex(t)
+	bubblewrap(t)
+	for _, mode := range []sandbox.Mode{sandbox.Bubblewrap, sandbox.None} {
+		t.Run(string(mode), func(t *testing.T) {
+			model := modeltest.New(t, func(req modeltest.Request) modeltest.Turn {
+				if len(req.Results()) == 0 {
+					return codexScript("text((await tools.mcp__slipway__double({n: 21})).content[0].text)")
+				}
+				return modeltest.Turn{Text: "Done."}
+			})
+			r, err := runtime.NewCodex(runtime.CodexOptions{
+				Path: modeltest.Codex(t), Box: boxOf(t, mode), Env: model.ChatEnv(), Secrets: []string{model.ChatSecret()}, Bridge: []string{self(t), pipeArg},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := codexCall(t)
+			c.Tools = []runtime.Tool{runtime.Read}
+			c.Functions = []runtime.Function{{
+				Name: "double", Description: "doubles a number", Input: []byte(`{"type":"object","properties":{"n":{"type":"integer"}}}`),
+				Call: func(_ context.Context, input json.RawMessage) (json.RawMessage, error) {
+					var in struct{ N int }
+					if err := json.Unmarshal(input, &in); err != nil {
+						return nil, err
+					}
+					return json.Marshal(2 * in.N)
+				},
+			}}
+			if _, err := r.Run(t.Context(), c, quiet); err != nil {
+				t.Fatal(err)
+			}
+			if results := lastResults(model); len(results) != 1 || !strings.HasSuffix(results[0].Text, "42") {
+				t.Errorf("the function answered %+v", results)
 			}
 		})
 	}
@@ -540,7 +584,7 @@ func TestCodexOffersOnlyTheToolsOfTheRole(t *testing.T) {
 		tools   []runtime.Tool
 		offered string
 	}{
-		{"gpt-6.1-sol", []runtime.Tool{runtime.Read, runtime.Bash}, "exec wait"},
+		{"gpt-6.1-sol", []runtime.Tool{runtime.Read, runtime.Bash}, "functions.exec functions.wait"},
 		{"gpt-5.5", []runtime.Tool{runtime.Read, runtime.Bash}, "exec_command write_stdin apply_patch view_image"},
 		{"gpt-5.5", []runtime.Tool{runtime.Grep}, "exec_command write_stdin apply_patch"},
 		{"gpt-5.5", nil, "apply_patch"}, // which cannot write: the directory is read-only

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -22,8 +23,18 @@ import (
 // actVariable makes the test binary an agent program: it names what to do.
 const actVariable = "SLIPWAY_TEST_AGENT"
 
+// pipeArg makes the test binary the MCP server of a CLI.
+const pipeArg = "pipe-for-a-test"
+
 func TestMain(m *testing.M) {
 	sandbox.Main()
+	if len(os.Args) == 3 && os.Args[1] == pipeArg {
+		if err := runtime.Pipe(context.Background(), os.Args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if act := os.Getenv(actVariable); act != "" {
 		os.Exit(agent(act))
 	}

@@ -101,7 +101,7 @@ func TestResponses(t *testing.T) {
 	t.Run("reads the conversation", func(t *testing.T) {
 		req := model.Requests()[0]
 		results := req.Results()
-		if req.System.String() != "Be good.\nBe quick." || req.Prompt() != "hello" || !req.Offers("read") || !req.Offers("exec") || req.Turn() != 2 ||
+		if req.System.String() != "Be good.\nBe quick." || req.Prompt() != "hello" || !req.Offers("read") || !req.Offers("n.exec") || req.Turn() != 2 ||
 			len(results) != 2 || results[0] != (modeltest.Result{Tool: "read", Text: "file"}) || results[1] != (modeltest.Result{Tool: "exec", Text: "done"}) {
 			t.Errorf("request = %+v, results %+v", req, results)
 		}
