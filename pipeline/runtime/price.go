@@ -131,6 +131,16 @@ func (p Prices) Cost(model string, u Usage) (micros int64, known bool) {
 	return price.of(u), known
 }
 
+// Bounded refuses a call with a budget to a model without a price: nothing would
+// hold the budget, and a repository names its models itself.
+func (p Prices) Bounded(model string, budgetMicros int64) *Error {
+	if _, known := p.find(model); known || budgetMicros <= 0 {
+		return nil
+	}
+	return &Error{Class: Fatal, Reason: fmt.Sprintf(
+		"there is no price for the model %s, so its budget could not be held: add it to prices in the server's file, with 0 where it is free", model)}
+}
+
 // of multiplies and rounds once, halves up.
 func (p Price) of(u Usage) int64 {
 	const million = 1_000_000

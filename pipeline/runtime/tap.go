@@ -138,7 +138,7 @@ func (t *tap) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "the request is no JSON: "+err.Error())
 		return
 	}
-	if failure := t.begin(); failure != nil {
+	if failure := t.begin(request.Model); failure != nil {
 		refuse(w, http.StatusForbidden, failure.Reason)
 		return
 	}
@@ -150,11 +150,13 @@ func (t *tap) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type tapModel struct{}
 
 // begin ends the run where no more requests may follow.
-func (t *tap) begin() *Error {
+func (t *tap) begin(model string) *Error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.alive()
-	switch {
+	switch unbounded := t.opts.prices.Bounded(model, t.opts.micros); {
+	case unbounded != nil:
+		t.failure = unbounded
 	case t.opts.micros > 0 && t.micros >= t.opts.micros:
 		t.stop, t.failure = "budget", overBudget("codex", t.opts.micros)
 	case t.opts.turns > 0 && t.answers >= t.opts.turns:

@@ -117,6 +117,11 @@ func (a *agent) work(ctx context.Context) error {
 			return err
 		}
 		done, err := a.respond(ctx, r)
+		if a.unpriced { // nor did its provider say what it took
+			if failure := a.prices.Bounded(a.model, a.call.BudgetMicros); failure != nil {
+				return failure
+			}
+		}
 		if done || err != nil {
 			return err
 		}

@@ -645,6 +645,10 @@ func TestAnUnknownPriceIsSaid(t *testing.T) {
 			notes = append(notes, e.Text)
 		}
 	})
+	budgeted := call(t, "openai/house-model")
+	budgeted.BudgetMicros = 1
+	_, refused := r.Run(t.Context(), budgeted, quiet)
+	wantFailure(t, refused, runtime.Fatal, "add it to prices in the server's file")
 	if err != nil || res.CostMicros != 0 || len(notes) != 1 || !strings.Contains(notes[0], "no price is known of openai/house-model") {
 		t.Errorf("%d, %v, notes %q", res.CostMicros, err, notes)
 	}
