@@ -1,6 +1,7 @@
 // Package runtime is how an agent is run: one Call goes in, Events stream out
-// while it works, one Result comes back. An implementation starts a coding CLI,
-// any program, or plays a recording; the pipeline cannot tell them apart.
+// while it works, one Result comes back. An implementation starts a coding CLI
+// or any program, plays a recording, or works inside this process (native); the
+// pipeline cannot tell them apart.
 //
 // Promises, held by the suite in runtimetest for every implementation: a call
 // that is cancelled, times out or stalls leaves no process behind five seconds

@@ -21,13 +21,12 @@ import (
 
 const answerSchema = `{"type":"object","properties":{"answer":{"type":"integer"}},"required":["answer"]}`
 
-func wantFailure(t *testing.T, err error, class runtime.Class, reason string) *runtime.Error {
+func wantFailure(t *testing.T, err error, class runtime.Class, reason string) {
 	t.Helper()
 	failure, ok := errors.AsType[*runtime.Error](err)
 	if !ok || failure.Class != class || !strings.Contains(failure.Reason, reason) {
 		t.Fatalf("Run = %v, want a %s failure about %q", err, class, reason)
 	}
-	return failure
 }
 
 func TestFailuresAreClassified(t *testing.T) {
