@@ -69,7 +69,13 @@ func NewOpenCode(opts OpenCodeOptions) (*OpenCode, error) {
 	}
 	opts.Path = cmp.Or(opts.Path, "opencode")
 	opts.Retries = cmp.Or(opts.Retries, openCodeRetries)
-	return &OpenCode{opts: opts, hide: newRedactor(opts.Secrets)}, nil
+	secrets := slices.Clone(opts.Secrets)
+	for _, entry := range opts.Env {
+		if key, _, _ := strings.Cut(entry, "="); slices.Contains(openCodeCredentials, key) {
+			secrets = append(secrets, entry)
+		}
+	}
+	return &OpenCode{opts: opts, hide: newRedactor(secrets)}, nil
 }
 
 // Run runs the CLI once. What it used and cost is in the Result also when the
@@ -96,34 +102,14 @@ func (r *OpenCode) Run(ctx context.Context, c Call, emit func(Event)) (Result, e
 	out := openCodeOutput{
 		emit: emit, hide: r.hide, call: c, model: to.name, prices: r.opts.Prices, retries: r.opts.Retries, session: c.Session,
 	}
-	searches := r.searches()
-	if !searches && (slices.Contains(c.Tools, Grep) || slices.Contains(c.Tools, Glob)) {
+	if !r.searches() && (slices.Contains(c.Tools, Grep) || slices.Contains(c.Tools, Glob)) {
 		out.note("GREP and GLOB are not offered: opencode searches with ripgrep, and there is no rg in PATH")
 	}
-	instead, err := r.covered(c.Dir, own)
+	cmd, err := r.command(c, program, to, own)
 	if err != nil {
 		return Result{}, err
 	}
-	conf, err := r.config(c, to, own, searches).encode()
-	if err != nil {
-		return Result{}, &Error{Class: Refused, Reason: "opencode cannot be set up: " + err.Error(), Err: err}
-	}
-	readable := slices.Concat([]string{program, own.path}, c.ReadOnlyDirs, c.bridge.readable())
-	if c.ReadOnly {
-		readable = append(readable, c.Dir)
-	}
-	end, err := runLines(ctx, r.opts.Box, sandbox.Command{
-		// Only the plugin is listened to: what the CLI prints would come between.
-		Args:     append([]string{"sh", "-c", `exec "$0" "$@" 3>&1 >/dev/null`, program}, openCodeArguments(c, to)...),
-		Dir:      own.path,
-		Env:      r.environ(c.Home, own, to, "OPENCODE_CONFIG_CONTENT="+conf),
-		Stdin:    strings.NewReader(c.Task(c.Session != "")),
-		Writable: writable(c),
-		Readable: readable,
-		Instead:  instead,
-		// What is kept is bounded by maxOutput; this bound would cut the last line.
-		MaxOutput: 2 * maxOutput,
-	}, c, r.hide, out.line)
+	end, err := runLines(ctx, r.opts.Box, cmd, c, r.hide, out.line)
 	res, priceErr := out.settle()
 	switch {
 	case err != nil:
@@ -138,11 +124,39 @@ func (r *OpenCode) Run(ctx context.Context, c Call, emit func(Event)) (Result, e
 	return res, nil
 }
 
+// command is the process of a call.
+func (r *OpenCode) command(c Call, program string, to openCodeRoute, own openCodeDir) (sandbox.Command, error) {
+	instead, err := r.covered(c.Dir, own)
+	if err != nil {
+		return sandbox.Command{}, err
+	}
+	conf, err := r.config(c, to, own).encode()
+	if err != nil {
+		return sandbox.Command{}, &Error{Class: Refused, Reason: "opencode cannot be set up: " + err.Error(), Err: err}
+	}
+	readable := slices.Concat([]string{program, own.path}, c.ReadOnlyDirs, c.bridge.readable())
+	if c.ReadOnly {
+		readable = append(readable, c.Dir)
+	}
+	return sandbox.Command{
+		// Only the plugin is listened to: what the CLI prints would come between.
+		Args:     append([]string{"sh", "-c", `exec "$0" "$@" 3>&1 >/dev/null`, program}, openCodeArguments(c, to)...),
+		Dir:      own.path,
+		Env:      r.environ(c.Home, own, to, "OPENCODE_CONFIG_CONTENT="+conf),
+		Stdin:    strings.NewReader(c.Task(c.Session != "")),
+		Writable: writable(c),
+		Readable: readable,
+		Instead:  instead,
+		// What is kept is bounded by maxOutput; this bound would cut the last line.
+		MaxOutput: 2 * maxOutput,
+	}, nil
+}
+
 func openCodeArguments(c Call, to openCodeRoute) []string {
 	args := []string{
 		"run", "--format", "json", "--agent", openCodeAgent, "--model", to.provider + "/" + to.name,
 		"--dir", c.Dir, // it is not started there
-		"--title", c.Role, // else a model is asked for one
+		"--title", cmp.Or(c.Role, openCodeAgent), // else a model is asked for one
 		"--print-logs", "--log-level", "ERROR",
 	}
 	if c.Effort != "" {

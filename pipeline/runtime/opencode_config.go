@@ -137,8 +137,9 @@ var openCodeTools = map[Tool]string{Read: "read", Write: "edit", Edit: "edit", B
 
 // permissions grant the tools of the call and nothing else: neither subagents
 // nor the web, nor asking anyone.
-func (r *OpenCode) permissions(c Call, searches bool) openCodePermissions {
+func (r *OpenCode) permissions(c Call) openCodePermissions {
 	p := openCodePermissions{"*": "deny", "doom_loop": "allow"} // MaxTurns ends a loop
+	searches := r.searches()
 	for _, tool := range c.Tools {
 		if name, ok := openCodeTools[tool]; ok && (searches || tool != Grep && tool != Glob) {
 			p[name] = "allow"
@@ -159,7 +160,7 @@ func (r *OpenCode) permissions(c Call, searches bool) openCodePermissions {
 	return p
 }
 
-func (r *OpenCode) config(c Call, to openCodeRoute, own openCodeDir, searches bool) openCodeConfig {
+func (r *OpenCode) config(c Call, to openCodeRoute, own openCodeDir) openCodeConfig {
 	provider := openCodeProvider{Models: map[string]openCodeModel{to.name: {Tools: true}}}
 	if to.base != "" {
 		provider.Options = map[string]string{"baseURL": to.base}
@@ -171,7 +172,7 @@ func (r *OpenCode) config(c Call, to openCodeRoute, own openCodeDir, searches bo
 		}
 	}
 	model := to.provider + "/" + to.name
-	allowed := r.permissions(c, searches)
+	allowed := r.permissions(c)
 	conf := openCodeConfig{
 		Share: "disabled", Plugin: []string{"file://" + own.plugin()},
 		Model: model, SmallModel: model, Enabled: []string{to.provider},
