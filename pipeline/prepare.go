@@ -76,6 +76,9 @@ func (b *build) targets(ctx context.Context) (map[string]agent.Target, error) {
 		if err != nil {
 			return nil, err
 		}
+		if b.Record != nil {
+			rt = b.Record(b.Request.Build, rt)
+		}
 		targets[role] = agent.Target{Runtime: rt, Name: t.Runtime, Model: t.Model}
 	}
 	return targets, nil

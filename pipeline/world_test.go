@@ -146,22 +146,27 @@ func (w *world) run() (report.Build, error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	request := Request{Build: "b-1", Goal: "Do the thing\nwell", Repo: worldRepo(), By: forge.Person{Login: "mira", ID: 7}}
-	if w.ask != nil {
-		w.ask(&request)
-	}
 	var on Forge = Local{Dir: w.dir, Mirror: mirror}
 	if w.forge != nil {
 		on = w.forge
 	}
 	return w.engine.Run(w.t.Context(), Job{
-		Request: request, Forge: on,
+		Request: w.request(), Forge: on,
 		Before: w.before, Signals: w.signals, Day: w.day,
 		Extend: func(context.Context) error { return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, aged{&w.log, w.aged}, w.log.Claim(), o)
 		},
 	})
+}
+
+// request is what is asked for.
+func (w *world) request() Request {
+	request := Request{Build: "b-1", Goal: "Do the thing\nwell", Repo: worldRepo(), By: forge.Person{Login: "mira", ID: 7}}
+	if w.ask != nil {
+		w.ask(&request)
+	}
+	return request
 }
 
 // aged is a log whose entries are found to be older than they are.

@@ -183,7 +183,7 @@ func converse[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Ou
 		}
 		call.Session = answer.liveSession
 		call.Repair = &runtime.Repair{Previous: answer.said(), Errors: errs}
-		asked.Repair = call.Repair
+		asked.Repair = complain(call.Repair)
 	}
 }
 
