@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 
 	"github.com/slipway-dev/slipway/pipeline/runtime"
 	"github.com/slipway-dev/slipway/pipeline/sandbox"
 )
+
+const replayRuntime = "replay"
 
 // runtimes makes each runtime when a role first needs it.
 type runtimes struct {
@@ -31,7 +34,7 @@ func (r *runtimes) get(ctx context.Context, name string) (runtime.Runtime, error
 		return nil, err
 	}
 	if r.agents.Record != "" {
-		rt = runtime.Record(rt, r.agents.Record)
+		rt = runtime.Record(rt, r.agents.Record, secretsOf(r.agents.Environ)...)
 	}
 	r.cache[name] = rt
 	return rt, nil
@@ -55,11 +58,26 @@ func (r *runtimes) make(ctx context.Context, name string) (runtime.Runtime, erro
 			return nil, err
 		}
 		return claude, claude.Check(ctx)
-	case "replay":
-		return runtime.NewReplay(r.agents.Recordings, runtime.ReplayOptions{})
+	case replayRuntime:
+		return runtime.NewReplay(r.agents.Recordings, runtime.ReplayOptions{Strict: r.agents.Strict})
 	}
 	return nil, fmt.Errorf("runtime %q is not known", name)
 }
+
+// secretsOf returns the values of variables whose names say that they are
+// secret: no recording shows them, whichever agent came to know them.
+func secretsOf(environ []string) []string {
+	var values []string
+	for _, entry := range environ {
+		key, value, _ := strings.Cut(entry, "=")
+		if secretName.MatchString(key) {
+			values = append(values, value)
+		}
+	}
+	return values
+}
+
+var secretName = regexp.MustCompile(`(?i)(KEY|TOKEN|SECRET|SECRETS|PASSWORD|CREDENTIALS?)$`)
 
 // pick returns the entries of environ with one of the keys.
 func pick(environ []string, keys ...string) []string {
