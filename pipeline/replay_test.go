@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/graph"
+	"github.com/slipway-dev/slipway/pipeline/plan"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/runtime"
 	"github.com/slipway-dev/slipway/pipeline/sandbox"
@@ -126,6 +128,21 @@ func TestReplayComesOutTheSame(t *testing.T) {
 			})
 			w.must(report.Canceled)
 			w.say("r", ResumeSignal, Said{By: forge.Person{Login: "mira"}})
+			w.must(report.Succeeded)
+		}},
+		"two questions that were answered": {[]graph.Issue{issue("a", nil)}, func(w *world) {
+			rounds := 0
+			w.when("pm", func(context.Context, runtime.Call) (any, error) {
+				prd := plan.PRD{Title: "The thing", Size: plan.Trivial, AcceptanceCriteria: []plan.Criterion{{ID: "ac-1", Text: "it is done", MustHave: true}}}
+				if rounds++; rounds <= 2 {
+					prd.Questions = []string{fmt.Sprintf("Which colour, %d?", rounds)}
+				}
+				return prd, nil
+			})
+			w.waits(report.WaitingAnswer)
+			w.say("1", AnswerSignal, Said{Text: "a dark blue"})
+			w.waits(report.WaitingAnswer)
+			w.say("2", AnswerSignal, Said{Text: "or green"})
 			w.must(report.Succeeded)
 		}},
 		"a provider that refused every call": {[]graph.Issue{issue("a", nil), issue("b", nil, "a")}, func(w *world) {

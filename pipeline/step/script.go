@@ -285,7 +285,7 @@ func (s *Script) worked() {
 func (s *Script) end(ctx context.Context, e Entry) (as Entry, told bool, err error) {
 	recorded, known := s.byKey[e.Key]
 	_, inside := ctx.Value(retracingKey{}).(retracing)
-	if known && !inside {
+	if known && !inside && e.Kind != queue.Choice {
 		ctx = context.WithoutCancel(ctx) // it was recorded though the build was stopped
 	}
 	if told, err = s.wait(ctx, event{e.Key, true}); err != nil {
