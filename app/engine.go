@@ -26,7 +26,8 @@ type Agents struct {
 	Command    []string            // the program of runtime "command", with its arguments
 	Readable   []string            // what that program may read, beside the worktree
 	Recordings []runtime.Recording // what runtime "replay" plays
-	Record     string              // directory to record every call in; empty records nothing
+	Strict     bool                // it plays a recording only to the input that was recorded
+	Record     string              // directory to record every call in; empty: per build, where the configuration says so
 	Environ    []string            // where keys of model providers are looked for, as os.Environ
 	Bridge     []string            // the program, with arguments, that CLIs start to reach the agent tool: slipway mcp --socket
 }
@@ -46,10 +47,16 @@ func NewEngine(conf config.Server, agents Agents, log *slog.Logger) (*pipeline.E
 	}
 	defaults := conf.Repo.Over(config.Defaults())
 	runtimes := &runtimes{agents: agents, box: box, prices: prices, cache: map[string]runtime.Runtime{}}
-	return &pipeline.Engine{
+	engine := &pipeline.Engine{
 		State: conf.StateDir, Box: box, Slots: agent.NewSlots(defaults.Limits.MaxParallelAgents),
 		Runtime: runtimes.get, Only: agents.Runtime, Defaults: defaults, Log: log,
-	}, nil
+	}
+	if conf.Record {
+		engine.Record = func(build string, rt runtime.Runtime) runtime.Runtime {
+			return runtime.Record(rt, recordingsOf(conf.StateDir, build), secretsOf(agents.Environ)...)
+		}
+	}
+	return engine, nil
 }
 
 // A Claim is a build in this process's hands: the task that the queue gave it,

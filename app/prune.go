@@ -33,8 +33,8 @@ type KeptRef struct {
 }
 
 // What a build leaves, each in a directory of its own name: artefacts, clones
-// and worktrees, homes of its agents, what they said.
-var buildDirectories = []string{"builds", "work", "homes", "transcripts"}
+// and worktrees, homes of its agents, what they said and did.
+var buildDirectories = []string{"builds", "work", "homes", "transcripts", "recordings"}
 
 // Leftovers lists what builds that ended before a time left in a state
 // directory, in the order in which they ended. A build that has not ended is

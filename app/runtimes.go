@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/runtime/native"
 	"github.com/slipway-dev/slipway/pipeline/sandbox"
 )
+
+const replayRuntime = "replay"
 
 // runtimes makes each runtime when a role first needs it.
 type runtimes struct {
@@ -35,7 +38,7 @@ func (r *runtimes) get(ctx context.Context, name string) (runtime.Runtime, error
 		return nil, err
 	}
 	if r.agents.Record != "" {
-		rt = runtime.Record(rt, r.agents.Record)
+		rt = runtime.Record(rt, r.agents.Record, secretsOf(r.agents.Environ)...)
 	}
 	r.cache[name] = rt
 	return rt, nil
@@ -88,8 +91,8 @@ func (r *runtimes) make(ctx context.Context, name string) (runtime.Runtime, erro
 		return opencode, opencode.Check(ctx)
 	case "native":
 		return newNative(r.agents.Environ, r.prices, r.box)
-	case "replay":
-		return runtime.NewReplay(r.agents.Recordings, runtime.ReplayOptions{})
+	case replayRuntime:
+		return runtime.NewReplay(r.agents.Recordings, runtime.ReplayOptions{Strict: r.agents.Strict})
 	}
 	return nil, fmt.Errorf("runtime %q is not known", name)
 }
@@ -132,6 +135,21 @@ func newNative(environ []string, prices runtime.Prices, box *sandbox.Box) (runti
 	}
 	return native.New(native.Options{Providers: providers, Prices: prices, Box: box})
 }
+
+// secretsOf returns the values of variables whose names say that they are
+// secret: no recording shows them, whichever agent came to know them.
+func secretsOf(environ []string) []string {
+	var values []string
+	for _, entry := range environ {
+		key, value, _ := strings.Cut(entry, "=")
+		if secretName.MatchString(key) {
+			values = append(values, value)
+		}
+	}
+	return values
+}
+
+var secretName = regexp.MustCompile(`(?i)(KEY|TOKEN|SECRET|SECRETS|PASSWORD|CREDENTIALS?)$`)
 
 // pick returns the entries of environ with one of the keys.
 func pick(environ []string, keys ...string) []string {

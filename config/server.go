@@ -23,6 +23,7 @@ type Server struct {
 	StateDir string // state_dir: store, mirrors, transcripts, caches
 	Listen   string // listen: host:port of webhooks and dashboard
 	Sandbox  string // sandbox: auto, bubblewrap, landlock or none
+	Record   bool   // record: what agents do is kept, for slipway replay
 	GitHub   GitHub
 	Slots    Slots
 	Prices   Prices // prices: of models, beside the built-in ones or instead of them
@@ -57,6 +58,7 @@ var serverKnobs = []knob[Server]{
 	words("state_dir", func(s *Server) *string { return &s.StateDir }, absolute),
 	words("listen", func(s *Server) *string { return &s.Listen }, checkListen),
 	words("sandbox", func(s *Server) *string { return &s.Sandbox }, checkSandbox),
+	switched("record", func(s *Server) *bool { return &s.Record }),
 	newKnob("github.app_id", func(s *Server) *int64 { return &s.GitHub.AppID }, readID, func(v int64) string { return fmt.Sprint(v) }),
 	kept("github.private_key", func(s *Server) *Secret { return &s.GitHub.PrivateKey }),
 	words("github.private_key_file", func(s *Server) *string { return &s.GitHub.PrivateKeyFile }, absolute),

@@ -40,9 +40,10 @@ type Engine struct {
 	Box      *sandbox.Box
 	Slots    *agent.Slots
 	Runtime  func(ctx context.Context, name string) (runtime.Runtime, error)
-	Only     string        // the runtime of every role, whatever is configured; empty: as configured
-	Defaults config.Repo   // the layers under the repository's own file
-	CIGrace  time.Duration // until then no check of a pushed commit is missing yet; 0 means ci.DefaultGrace
+	Only     string                                                 // the runtime of every role, whatever is configured; empty: as configured
+	Record   func(build string, rt runtime.Runtime) runtime.Runtime // lets rt work and records what it does; nil: nothing is recorded
+	Defaults config.Repo                                            // the layers under the repository's own file
+	CIGrace  time.Duration                                          // until then no check of a pushed commit is missing yet; 0 means ci.DefaultGrace
 	Log      *slog.Logger
 
 	once sync.Once
@@ -341,9 +342,15 @@ func (b *build) phases(ctx context.Context, stop context.CancelCauseFunc) error 
 func (b *build) listen(ctx context.Context, stop context.CancelCauseFunc) {
 	signals := b.Signals
 	for {
+		grown := b.journal.Grown()
+		if grown != nil && !b.fold.stopping().mayFinish() { // in a replay the script may have said so
+			stop(errStopped)
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-grown:
 		case s, open := <-signals:
 			if !open {
 				signals = nil

@@ -95,15 +95,31 @@ func (c *conductor) run(ctx context.Context) error {
 	}
 	var failed error
 	for {
+		grown, early := c.journal.Grown(), false
 		if failed == nil {
-			if failed = c.decide(ctx, now); failed != nil {
+			failed = c.decide(ctx, now)
+			if early = errors.Is(failed, step.ErrNotYet); early {
+				failed = nil
+			}
+			if failed != nil {
 				stop(failed)
 			}
 		}
-		if len(now.keys) == 0 {
+		if len(now.keys) == 0 && !early {
 			return failed
 		}
-		one := <-now.ended
+		var idle <-chan struct{}
+		if len(now.keys) == 0 {
+			idle = ctx.Done()
+		}
+		var one finished
+		select {
+		case one = <-now.ended:
+		case <-grown: // in a replay
+			continue
+		case <-idle:
+			return context.Cause(ctx)
+		}
 		delete(now.keys, one.key)
 		switch {
 		case failed != nil:
@@ -121,20 +137,15 @@ func (c *conductor) run(ctx context.Context) error {
 	}
 }
 
-// halt records that nothing starts any more.
-func (c *conductor) halt(ctx context.Context, s stopped) error {
-	_, err := step.Choose(ctx, c.journal, c.fold.key(keyStop), s)
-	return err
-}
-
 // give ends a lane that the budget ended, and with it the build's starts. Nobody
 // takes the lane up again, whatever the budget is by then: the work of the build
 // has been verified without it.
 func (c *conductor) give(ctx context.Context, lane finished) error {
-	if err := c.halt(ctx, stopped{State: report.NeedsHuman, Cause: lane.err.Error(), Budget: true}); err != nil {
-		return err
+	spent := stopped{State: report.NeedsHuman, Cause: lane.err.Error(), Budget: true}
+	_, err := step.Choose(ctx, c.journal, c.fold.key(keyStop), spent)
+	if err == nil {
+		_, err = step.Choose(ctx, c.journal, c.fold.key(keyGiven(lane.key)), given{Cause: lane.err.Error()})
 	}
-	_, err := step.Choose(ctx, c.journal, c.fold.key(keyGiven(lane.key)), given{Cause: lane.err.Error()})
 	return err
 }
 
@@ -142,7 +153,8 @@ func (c *conductor) give(ctx context.Context, lane finished) error {
 // first, then the gates in their order, then what may start.
 func (c *conductor) decide(ctx context.Context, now *running) error {
 	if cause := c.fold.hopeless(c.conf.Pipeline.FailureAbortRatio); cause != "" && c.fold.stopping() == nil {
-		if err := c.halt(ctx, stopped{State: report.Failed, Cause: cause}); err != nil {
+		_, err := step.Decide(ctx, c.journal, c.fold.key(keyStop), stopped{State: report.Failed, Cause: cause})
+		if err != nil {
 			return err
 		}
 	}
@@ -167,7 +179,7 @@ func (c *conductor) decide(ctx context.Context, now *running) error {
 	}
 	for len(w.start) > 0 && now.lanes() < c.conf.Limits.MaxParallelIssues {
 		is := w.start[0]
-		if _, err := step.Choose(ctx, c.journal, c.fold.key(keyStart(is.Key())), started{Base: w.head}); err != nil {
+		if _, err := step.Decide(ctx, c.journal, c.fold.key(keyStart(is.Key())), started{Base: w.head}); err != nil {
 			return err
 		}
 		now.launch(is.Key(), func(ctx context.Context) error { return c.hands.code(ctx, is) })
@@ -182,7 +194,7 @@ func (c *conductor) land(ctx context.Context, w *work, now *running) error {
 	barred := c.conf.Pipeline.Barrier == "level" && (now.lanes() > 0 || len(w.start) > 0 && w.replan == "")
 	if w.open == "" && len(w.ready) > 0 && !barred {
 		w.open = keyLand(w.next)
-		if _, err := step.Choose(ctx, c.journal, c.fold.key(w.open), landing{Issues: w.ready, Base: w.head}); err != nil {
+		if _, err := step.Decide(ctx, c.journal, c.fold.key(w.open), landing{Issues: w.ready, Base: w.head}); err != nil {
 			return err
 		}
 	}
@@ -196,7 +208,7 @@ func (c *conductor) land(ctx context.Context, w *work, now *running) error {
 func (c *conductor) split(ctx context.Context, parents []graph.Issue, now *running) error {
 	for _, is := range parents {
 		choice := split{Refused: c.fold.unsplittable(is.Name, c.conf.Pipeline.MaxSplits)}
-		if _, err := step.Choose(ctx, c.journal, c.fold.key(keySplit(is.Key())), choice); err != nil {
+		if _, err := step.Decide(ctx, c.journal, c.fold.key(keySplit(is.Key())), choice); err != nil {
 			return err
 		}
 	}
@@ -208,7 +220,7 @@ func (c *conductor) split(ctx context.Context, parents []graph.Issue, now *runni
 func (c *conductor) replan(ctx context.Context, w work, now *running) error {
 	key := keyReplan(w.replans + 1)
 	asked := c.conf.Pipeline.EnableReplanning && w.asked < c.conf.Pipeline.MaxReplans
-	if _, err := step.Choose(ctx, c.journal, c.fold.key(key), replanning{Failed: w.failed, Asked: asked}); err != nil {
+	if _, err := step.Decide(ctx, c.journal, c.fold.key(key), replanning{Failed: w.failed, Asked: asked}); err != nil {
 		return err
 	}
 	now.launch(key, c.hands.replan)

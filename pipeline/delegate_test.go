@@ -67,7 +67,7 @@ func TestPermits(t *testing.T) {
 	var asked sync.Once
 	w.say("early", ApproveSignal, Said{Hash: "0123456789ab"}) // names nothing yet
 	asks := make(chan string, 2)
-	w.recorded = func(key string) {
+	w.heard = func(key string) {
 		if strings.HasPrefix(key, "permit/") {
 			asks <- key
 		}

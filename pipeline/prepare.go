@@ -77,6 +77,9 @@ func (b *build) targets(ctx context.Context) (map[string]agent.Target, error) {
 			if err != nil {
 				return nil, err
 			}
+			if b.Record != nil {
+				rt = b.Record(b.Request.Build, rt)
+			}
 			made = append(made, agent.Target{Runtime: rt, Name: t.Runtime, Model: t.Model, Effort: t.Effort})
 		}
 		first := made[0]

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/repo"
+	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
 // site is where one claim of a build works: a disposable clone for the agents,
@@ -245,6 +247,28 @@ func (s *site) message(text string, at time.Time) repo.Commit {
 	return c
 }
 
+// now is the time of a commit that is made: in a replay, when the recorded one
+// was made, so that the same work gives the same commit.
+func (s *site) now(ctx context.Context) time.Time {
+	if was, ok := step.Retraced(ctx); ok {
+		if at, err := s.mirror.Time(ctx, commitOf(was)); err == nil {
+			return at
+		}
+	}
+	return time.Now()
+}
+
+// commitOf is the commit that an entry tells of, if it does.
+func commitOf(e step.Entry) string {
+	var made struct {
+		Head string `json:"head"`
+	}
+	if e.Commit == "" && json.Unmarshal(e.Outcome, &made) == nil {
+		return made.Head
+	}
+	return e.Commit
+}
+
 // author is who commits: the bot. A person who asked for the build is beside
 // it as co-author.
 var author = repo.Person{Name: "slipway[bot]", Email: "slipway[bot]@users.noreply.github.com"}
@@ -290,7 +314,7 @@ func (t *tree) Prepare(ctx context.Context) error {
 // Nothing changed is the commit that was there.
 func (t *tree) Collect(ctx context.Context) (string, error) {
 	t.at = "" // until the collected commit is known to be what is on disk
-	commit, _, err := t.site.mirror.Collect(ctx, t.Dir(), t.head, t.ref, t.site.message(t.message, time.Now()))
+	commit, _, err := t.site.mirror.Collect(ctx, t.Dir(), t.head, t.ref, t.site.message(t.message, t.site.now(ctx)))
 	if err == nil {
 		err = t.site.mirror.Inspect(ctx, t.head, commit, outputGate)
 	}

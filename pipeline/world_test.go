@@ -59,8 +59,8 @@ type world struct {
 	forge   Forge            // in the place of the local one
 	day     agent.Day        // what all builds share; nil: no bound
 	aged    time.Duration    // how long ago all that is recorded seems to be
-	// recorded hears the key of every entry, once the build knows it; may be nil.
-	recorded func(key string)
+	// heard hears the key of every entry, once the build knows it; may be nil.
+	heard func(key string)
 
 	reviews int // that asked for changes
 }
@@ -148,25 +148,30 @@ func (w *world) run() (report.Build, error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	request := Request{Build: "b-1", Goal: "Do the thing\nwell", Repo: worldRepo(), By: forge.Person{Login: "mira", ID: 7}}
-	if w.ask != nil {
-		w.ask(&request)
-	}
 	var on Forge = Local{Dir: w.dir, Mirror: mirror}
 	if w.forge != nil {
 		on = w.forge
 	}
 	return w.engine.Run(w.t.Context(), Job{
-		Request: request, Forge: on,
+		Request: w.request(), Forge: on,
 		Before: w.before, Signals: w.signals, Day: w.day,
 		Extend: func(context.Context) error { return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
-			if known := o.Recorded; w.recorded != nil {
-				o.Recorded = func(e step.Entry) { known(e); w.recorded(e.Key) }
+			if known := o.Recorded; w.heard != nil {
+				o.Recorded = func(e step.Entry) { known(e); w.heard(e.Key) }
 			}
 			return step.Open(ctx, aged{&w.log, w.aged}, w.log.Claim(), o)
 		},
 	})
+}
+
+// request is what is asked for.
+func (w *world) request() Request {
+	request := Request{Build: "b-1", Goal: "Do the thing\nwell", Repo: worldRepo(), By: forge.Person{Login: "mira", ID: 7}}
+	if w.ask != nil {
+		w.ask(&request)
+	}
+	return request
 }
 
 // aged is a log whose entries are found to be older than they are.

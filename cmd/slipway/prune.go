@@ -22,8 +22,8 @@ func newPrune(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prune",
 		Short: "Remove what builds that ended long ago left behind",
-		Long: `Prune removes the kept refs, worktrees, homes, transcripts and artefacts of builds
-that ended more than --days ago, from the state directory. It never touches a
+		Long: `Prune removes the kept refs, worktrees, homes, transcripts, recordings and artefacts
+of builds that ended more than --days ago, from the state directory. It never touches a
 build that has not ended. The journal of a build stays: slipway status and logs
 still tell what happened, but its kept work is gone.
 

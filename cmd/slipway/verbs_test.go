@@ -46,6 +46,8 @@ func TestUsageErrors(t *testing.T) {
 		"logs of an unknown build":    {[]string{"logs", "b-00000000"}, []string{"no build b-00000000"}},
 		"cancel of an unknown build":  {[]string{"cancel", "b-00000000"}, []string{"no build b-00000000"}},
 		"resume of an unknown build":  {[]string{"resume", "b-00000000"}, []string{"no build b-00000000"}},
+		"replay of nothing":           {[]string{"replay"}, []string{"wants the id of one build", "slipway list"}},
+		"replay of an unknown build":  {[]string{"replay", "b-00000000"}, []string{"no build b-00000000"}},
 		"a plan without a goal":       {[]string{"plan", "--repo", repo}, []string{"--goal is required"}},
 		"no budget":                   {append(build, repo, "--budget", "lots"), []string{"--budget lots", "US dollars"}},
 		"a budget of nothing":         {append(build, repo, "--budget", "0"), []string{"--budget 0", "more than 0"}},

@@ -188,7 +188,7 @@ func converse[In, Out any](ctx context.Context, c *Crew, at Place, r Role[In, Ou
 		}
 		call.Session, q.first = answer.liveSession, answer.target
 		call.Repair = &runtime.Repair{Previous: answer.said(), Errors: errs}
-		q.asked.Repair = call.Repair
+		q.asked.Repair = complain(call.Repair)
 	}
 }
 

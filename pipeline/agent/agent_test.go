@@ -378,7 +378,7 @@ func TestTheDigestNamesTheQuestion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := digest(head + `"repair":{"errors":[` + string(problem) + `],"previous":"{\"word\":1}"},"role":"reader"}`); again.Digest != want {
+	if want := digest(head + `"repair":{"errors":[` + string(problem) + `],"previous":{"word":1}},"role":"reader"}`); again.Digest != want {
 		t.Errorf("the digest of the repair turn is %s, want %s", again.Digest, want)
 	}
 	entries := crew.Journal.Entries()

@@ -13,12 +13,26 @@ import (
 
 // A question is what a call is about, without the words that it is asked in.
 type question struct {
-	Role   string          `json:"role"`
-	Prompt string          `json:"prompt"` // digest of the prompt file
-	Input  any             `json:"input"`  // of the role's type
-	Model  string          `json:"model"`
-	Effort string          `json:"effort,omitempty"`
-	Repair *runtime.Repair `json:"repair,omitempty"` // of a repair turn
+	Role   string     `json:"role"`
+	Prompt string     `json:"prompt"` // digest of the prompt file
+	Input  any        `json:"input"`  // of the role's type
+	Model  string     `json:"model"`
+	Effort string     `json:"effort,omitempty"`
+	Repair *complaint `json:"repair,omitempty"` // of a repair turn
+}
+
+// A complaint is a runtime.Repair whose previous answer, where it is JSON, is
+// the value and not its spelling.
+type complaint struct {
+	Previous any      `json:"previous"`
+	Errors   []string `json:"errors"`
+}
+
+func complain(r *runtime.Repair) *complaint {
+	if json.Valid([]byte(r.Previous)) {
+		return &complaint{Previous: json.RawMessage(r.Previous), Errors: r.Errors}
+	}
+	return &complaint{Previous: r.Previous, Errors: r.Errors}
 }
 
 // of is the question as it is asked of a target.

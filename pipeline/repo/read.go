@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A Status says what happened to a file. A renamed one is deleted and added.
@@ -67,6 +68,22 @@ func (m *Mirror) Tree(ctx context.Context, commit string) (string, error) {
 		return "", fmt.Errorf("tree of %s: the mirror has no such commit: %w", commit, err)
 	}
 	return tree, nil
+}
+
+// Time returns when commit was made.
+func (m *Mirror) Time(ctx context.Context, commit string) (time.Time, error) {
+	if err := checkRev(commit); err != nil {
+		return time.Time{}, err
+	}
+	text, err := line(ctx, call{gitDir: m.dir, args: []string{"show", "--no-patch", "--format=%ct", "--end-of-options", commit}})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("time of %s: %w", short(commit), err)
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("time of %s: %w", short(commit), err)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
 }
 
 // IsAncestor tells whether old is commit or in its history.

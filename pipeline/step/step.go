@@ -42,6 +42,8 @@ type Options struct {
 	// Recorded hears every entry: those found at Open, in order, then each new
 	// one after it is durable. Calls do not overlap.
 	Recorded func(queue.Entry)
+	// Script is what the run retraces; nil: it goes its own way.
+	Script *Script
 }
 
 // A Journal is the record of one job under one lease. The lease's holder owns
@@ -84,6 +86,11 @@ func Open(ctx context.Context, log Log, lease *queue.Lease, o Options) (*Journal
 			o.Recorded(e)
 		}
 	}
+	if o.Script != nil {
+		o.Script.mu.Lock()
+		o.Script.journal = j
+		o.Script.mu.Unlock()
+	}
 	return j, nil
 }
 
@@ -107,6 +114,36 @@ func Effect[T any](ctx context.Context, j *Journal, key string, fn func(context.
 // Choose records a decision that depended on timing, before it is acted on.
 func Choose[T any](ctx context.Context, j *Journal, key string, value T) (T, error) {
 	return do(ctx, j, queue.Choice, key, func(context.Context) (T, error) { return value, nil })
+}
+
+// Decide is Choose for a caller that decides on one thing after another: in a
+// run that retraces another it answers ErrNotYet where this choice is not what
+// comes next. What does is heard of by Grown.
+func Decide[T any](ctx context.Context, j *Journal, key string, value T) (T, error) {
+	var none T
+	if s := j.options.Script; s != nil && !j.has(key) && !s.isDue(key) {
+		return none, ErrNotYet
+	}
+	return Choose(ctx, j, key, value)
+}
+
+// Grown is closed when something was recorded, or may be, in a run that retraces
+// another. It is nil in all others.
+func (j *Journal) Grown() <-chan struct{} {
+	s := j.options.Script
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+func (j *Journal) has(key string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	_, known := j.byKey[key]
+	return known
 }
 
 // Get returns the recorded outcome of key, if there is one.
@@ -159,8 +196,25 @@ func do[T any](ctx context.Context, j *Journal, kind queue.EntryKind, key string
 	}
 	defer j.end(key)
 
+	work, done := ctx, func() {}
+	if s := j.options.Script; s != nil && kind != queue.Choice {
+		var given queue.Entry
+		if work, given, err = s.begin(ctx, key); err != nil {
+			return none, err
+		}
+		if given.Key != "" {
+			if given, err = j.append(ctx, given); err != nil {
+				return none, err
+			}
+			return decode[T](given)
+		}
+		done = s.worked
+	}
 	start := time.Now()
-	value, err := fn(ctx)
+	value, err := func() (T, error) {
+		defer done()
+		return fn(work)
+	}()
 	if err != nil {
 		return none, err
 	}
@@ -172,7 +226,7 @@ func do[T any](ctx context.Context, j *Journal, kind queue.EntryKind, key string
 	if r, ok := any(value).(Recorder); ok {
 		r.Record(&e)
 	}
-	if err := j.append(ctx, e); err != nil {
+	if e, err = j.append(ctx, e); err != nil {
 		return none, err
 	}
 	// What the first run returns is what every later run will decode.
@@ -201,9 +255,29 @@ func (j *Journal) end(key string) {
 	delete(j.running, key)
 }
 
-// append makes e durable. What is finished is recorded even when ctx ended
-// meanwhile: it is paid for.
-func (j *Journal) append(ctx context.Context, e queue.Entry) error {
+// append makes e durable and returns it as it is recorded. What is finished is
+// recorded even when ctx ended meanwhile: it is paid for.
+func (j *Journal) append(ctx context.Context, e queue.Entry) (queue.Entry, error) {
+	if s := j.options.Script; s != nil {
+		var told bool
+		var err error
+		if e, told, err = s.end(ctx, e); err != nil {
+			return e, err
+		}
+		if told {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			return j.byKey[e.Key], nil
+		}
+	}
+	e, err := j.write(ctx, e)
+	if s := j.options.Script; s != nil && err == nil {
+		s.recorded(e.Key)
+	}
+	return e, err
+}
+
+func (j *Journal) write(ctx context.Context, e queue.Entry) (queue.Entry, error) {
 	// One at a time, so that what is kept and told is in the order of the log.
 	j.order.Lock()
 	defer j.order.Unlock()
@@ -219,7 +293,7 @@ func (j *Journal) append(ctx context.Context, e queue.Entry) error {
 	n := crashBefore(e.Key)
 	seq, err := j.log.Append(settle, j.lease, stored)
 	if err != nil {
-		return fmt.Errorf("record %s: %w", e.Key, err)
+		return e, fmt.Errorf("record %s: %w", e.Key, err)
 	}
 	crashAfter(e.Key, n)
 
@@ -230,7 +304,7 @@ func (j *Journal) append(ctx context.Context, e queue.Entry) error {
 	if j.options.Recorded != nil {
 		j.options.Recorded(e)
 	}
-	return nil
+	return e, nil
 }
 
 func (j *Journal) keep(e queue.Entry) {

@@ -138,6 +138,7 @@ func Run(t *testing.T, factory Factory, opts Options) {
 		t.Run(string(row.act), func(t *testing.T) { row.test(t, newStage(t, factory, opts, row.act)) })
 	}
 	t.Run("many at once", func(t *testing.T) { testMany(t, factory, opts) })
+	t.Run("is recorded and replayed", func(t *testing.T) { testRecord(t, factory, opts) })
 	t.Run("is canceled before it starts", func(t *testing.T) {
 		s := newStage(t, factory, opts, Answers)
 		gone := errors.New("nobody waits any more")
@@ -565,6 +566,45 @@ func testMany(t *testing.T, factory Factory, opts Options) {
 		})
 	}
 	calls.Wait()
+}
+
+// testRecord: what an agent did is written down without a path of this machine,
+// and played to the same end in another directory.
+func testRecord(t *testing.T, factory Factory, opts Options) {
+	live, again := newStage(t, factory, opts, EditsFile), newStage(t, factory, opts, EditsFile)
+	dir := t.TempDir()
+	live.r = runtime.Record(live.r, dir)
+	c := live.call()
+	c.Digest = "sha256:asked"
+	was, err := live.run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := read(t, dir, filepath.FromSlash(c.Step)+".json")
+	for _, place := range []string{live.c.Dir, live.c.Home} {
+		if strings.Contains(text, place) {
+			t.Errorf("the recording names %s:\n%s", place, text)
+		}
+	}
+	recordings, err := runtime.ReadRecordings(os.DirFS(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.r, err = runtime.NewReplay(recordings, runtime.ReplayOptions{Strict: true}); err != nil {
+		t.Fatal(err)
+	}
+	c.Dir, c.Home = again.c.Dir, again.c.Home
+	res, err := again.run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutput(t, res, `{"done":true}`)
+	if got := read(t, c.Dir, "greeting.txt"); got != "hello, world\n" {
+		t.Errorf("greeting.txt = %q", got)
+	}
+	if res.Usage != was.Usage || res.CostMicros != was.CostMicros || len(again.events) != len(live.events) {
+		t.Errorf("played %+v with %d events, want %+v with %d", res, len(again.events), was, len(live.events))
+	}
 }
 
 // wantOutput compares JSON by meaning.
