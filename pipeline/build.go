@@ -195,7 +195,7 @@ func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	b.live.told = func(e batch.Event) {
 		track.nudge()
 		if job.Subagents != nil {
-			job.Subagents(SlotEvent{Event: "slot", At: time.Now().UTC(), Build: job.Request.Build, slot: e})
+			job.Subagents(SlotEvent{Event: "slot", At: time.Now().UTC(), Build: job.Request.Build, Key: e.Transcript, slot: e})
 		}
 	}
 	var err error

@@ -34,6 +34,7 @@ type SlotEvent struct {
 	Event string    `json:"event"` // slot
 	At    time.Time `json:"at"`
 	Build string    `json:"build"`
+	Key   string    `json:"key"` // of the batch's slot: the transcript's name, which is its call's key
 	slot
 }
 

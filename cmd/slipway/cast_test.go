@@ -111,8 +111,16 @@ type run struct {
 func (c cast) start(t *terminal, repo string, more ...string) *run {
 	t.Helper()
 	dir, flags := c.hire(t)
-	r := &run{terminal: t, cast: dir, out: &bytes.Buffer{}, err: &bytes.Buffer{}, read: make(chan struct{})}
-	r.cmd = t.command(append([]string{"build", "--json", "--repo", repo, "--goal", "Greet people"}, append(flags, more...)...)...)
+	r := t.start(append(append([]string{"--repo", repo, "--goal", "Greet people"}, flags...), more...)...)
+	r.cast = dir
+	return r
+}
+
+// start begins a build and returns when its id is known.
+func (t *terminal) start(args ...string) *run {
+	t.Helper()
+	r := &run{terminal: t, out: &bytes.Buffer{}, err: &bytes.Buffer{}, read: make(chan struct{})}
+	r.cmd = t.command(append([]string{"build", "--json"}, args...)...)
 	r.cmd.Stderr = r.err
 	pipe, err := r.cmd.StdoutPipe()
 	if err != nil {

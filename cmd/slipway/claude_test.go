@@ -33,7 +33,7 @@ var outputs = []struct {
 // roleOf is the role that the CLI asks for.
 func roleOf(req modeltest.Request) string {
 	for _, tool := range req.Tools {
-		if tool.Name != "StructuredOutput" {
+		if tool.Name != "StructuredOutput" && tool.Name != "answer" {
 			continue
 		}
 		for _, o := range outputs {

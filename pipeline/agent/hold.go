@@ -43,7 +43,11 @@ type hold struct {
 
 // hold makes the hold of a call that has not started.
 func (c *Crew) hold(call runtime.Call) *hold {
-	return &hold{crew: c, call: call.Step, role: call.Role}
+	role := call.Role
+	if c.depth > 0 { // what a subagent costs says nothing of the role that it is named after
+		role = toolName + " " + role
+	}
+	return &hold{crew: c, call: call.Step, role: role}
 }
 
 // begin sets aside what the next try may cost and returns when it may start.

@@ -20,7 +20,7 @@ type Answer struct {
 	Turns   int             `json:"turns,omitempty"`
 	Denials []string        `json:"denials,omitempty"`
 	Failure string          `json:"failure,omitempty"`
-	Role    string          `json:"role"`
+	Role    string          `json:"role"` // whose calls tell what the next one may cost
 
 	liveSession string // Session, if this process ran the turn: a CLI's session dies with its directory
 	target      int    // whose session that is: 0 for the model key's own target, then its fallbacks
@@ -118,7 +118,7 @@ func (c *Crew) run(ctx context.Context, work Workspace, q query, call runtime.Ca
 	}
 	a := Answer{
 		Output: result.Output, Session: result.Session, liveSession: result.Session,
-		Turns: result.Turns, Denials: result.Denials, Failure: end.failure, Role: call.Role, target: end.target,
+		Turns: result.Turns, Denials: result.Denials, Failure: end.failure, Role: held.role, target: end.target,
 		entry: step.Entry{
 			Input: digest, CostMicros: result.CostMicros, Runtime: target.Name, Model: target.Model,
 			Tokens: step.Tokens{
