@@ -135,7 +135,7 @@ func TestDoctorRefuses(t *testing.T) {
 		"something unknown":              {[]string{"modles"}, 2, []string{"modles"}},
 		"a word too many":                {[]string{"models", "coder"}, 2, []string{"coder"}},
 		"what is no repository":          {[]string{"models", "--repo", t.TempDir()}, 2, []string{"--repo", "not a git repository"}},
-		"an unknown runtime":             {[]string{"models", "--runtime", "gpt"}, 2, []string{"--runtime", "claude_code, command, replay"}},
+		"an unknown runtime":             {[]string{"models", "--runtime", "gpt"}, 2, []string{"--runtime", "claude_code, open_code, codex, native, command, replay"}},
 		"a mistake in the server's file": {[]string{"models", "--repo", good, "--config", broken}, 2, []string{"s.yml:1: prices.m: output is missing"}},
 		"an unknown role in a repository's file": {
 			[]string{"models", "--repo", slip, "--config", server}, 3, []string{".github/slipway.yml:1: models.codr: unknown key; valid here: architect, ci_fixer"},

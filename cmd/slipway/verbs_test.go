@@ -34,7 +34,7 @@ func TestUsageErrors(t *testing.T) {
 		"an unknown flag":             {append(build, repo, "--bogus"), []string{"--bogus", "slipway build --help"}},
 		"no number":                   {append(build, repo, "--max-parallel", "many"), []string{"--max-parallel", "slipway build --help"}},
 		"a number below one":          {append(build, repo, "--max-parallel", "-1"), []string{"--max-parallel", "at least 1"}},
-		"an unknown runtime":          {append(build, repo, "--runtime", "magic"), []string{"--runtime", "claude_code, command, replay"}},
+		"an unknown runtime":          {append(build, repo, "--runtime", "magic"), []string{"--runtime", "claude_code, open_code, codex, native, command, replay"}},
 		"command without a program":   {append(build, repo, "--runtime", "command"), []string{"--agent-command is required", "node agent.mjs"}},
 		"a program that is missing":   {append(build, repo, "--runtime", "command", "--agent-command", "./no-such-agent"), []string{"--agent-command", "./no-such-agent"}},
 		"a command line cut off":      {append(build, repo, "--runtime", "command", "--agent-command", "sh 'x"), []string{"--agent-command"}},
