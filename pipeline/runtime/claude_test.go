@@ -1,7 +1,6 @@
 package runtime_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -47,101 +46,21 @@ func structured(output args) modeltest.Turn { return use("StructuredOutput", out
 
 // suiteModel makes the CLI do the acts of the suite.
 func suiteModel(c runtimetest.Case) modeltest.Script {
-	greeting := filepath.Join(c.Dir, "greeting.txt")
-	run := func(command string) modeltest.Turn {
-		return use("Bash", args{"command": command, "description": "as asked"})
-	}
-	return func(req modeltest.Request) modeltest.Turn {
-		results := req.Results()
-		switch c.Act {
-		case runtimetest.EditsFile:
-			switch len(results) {
-			case 0:
-				return use("Read", args{"file_path": greeting})
-			case 1:
-				return use("Edit", args{"file_path": greeting, "old_string": "hello", "new_string": "hello, world"})
+	at := func(name string) string { return filepath.Join(c.Dir, name) }
+	return runtimetest.Play(c, runtimetest.Hands{
+		Read: func(name string) modeltest.Turn { return use("Read", args{"file_path": at(name)}) },
+		Edit: func(_ modeltest.Request, done int, name, old, new string) (modeltest.Turn, bool) {
+			if done == 0 { // it edits what it has read
+				return use("Read", args{"file_path": at(name)}), true
 			}
-			return modeltest.Turn{Text: `Done: {"done":true}`}
-		case runtimetest.ReadsFile:
-			if len(results) == 0 {
-				return use("Read", args{"file_path": filepath.Join(c.Dir, "word.txt")})
-			}
-			if !strings.Contains(results[0].Text, "plum") {
-				return modeltest.Turn{Text: "no plum in " + results[0].Text}
-			}
-			return modeltest.Turn{Text: `{"word":"plum"}`}
-		case runtimetest.RunsCommand:
-			if len(results) == 0 {
-				return run(runtimetest.Shout)
-			}
-			return say(map[string]string{"loud": strings.TrimSpace(results[0].Text)})
-		case runtimetest.Answers:
-			return structured(args{"answer": 42})
-		case runtimetest.IsRepaired:
-			if strings.Contains(req.Text(), "does not fit") {
-				return structured(args{"answer": 42})
-			}
-			return structured(args{"answer": "forty-two"})
-		case runtimetest.CutsOff:
-			return modeltest.Turn{Text: `{"answer":4`}
-		case runtimetest.IsRefused:
-			if len(results) == 0 {
-				return use("Write", args{"file_path": greeting, "content": "planted\n"})
-			}
-			return modeltest.Turn{Text: `{"done":false}`}
-		case runtimetest.IsLimited:
-			return modeltest.Turn{Status: 429, Error: "Quota", Retry: int(runtimetest.RetryAfter.Seconds())}
-		case runtimetest.Overloads:
-			return modeltest.Turn{Status: 529, Error: "Overloaded"}
-		case runtimetest.MeetsFault:
-			return modeltest.Turn{Status: 500, Error: "Internal"}
-		case runtimetest.Stalls:
-			return modeltest.Turn{Text: "thinking", Stall: true}
-		case runtimetest.Hangs:
-			return run(c.Hang())
-		case runtimetest.Overruns:
-			turn := run("sleep 0.2")
-			turn.Text = "tick"
-			return turn
-		case runtimetest.Spends:
-			turn := run("true")
-			turn.Usage = modeltest.Usage{Input: runtimetest.SpentInput, Output: runtimetest.SpentOutput}
-			return turn
-		case runtimetest.Crashes:
-			turn := run("kill -9 $PPID")
-			turn.Text = "working"
-			return turn
-		case runtimetest.Floods:
-			if len(results) == 0 {
-				return run("head -c 70000000 /dev/zero | tr '\\0' x")
-			}
-			return modeltest.Turn{Text: `{"done":true}`}
-		case runtimetest.SpawnsAndWaits:
-			return run("setsid --wait " + c.Child)
-		case runtimetest.Echoes:
-			return say(map[string]string{"echo": req.Prompt()})
-		case runtimetest.Measures:
-			return say(map[string]int{"bytes": len(req.Prompt())})
-		case runtimetest.Remembers:
-			switch {
-			case req.Prompt() != runtimetest.Recall:
-				return say(map[string]bool{"ok": true})
-			case strings.Contains(req.Text(), runtimetest.Remember):
-				return say(map[string]string{"word": "quince"})
-			}
-			return modeltest.Turn{Text: "I was told no word."}
-		}
-		return modeltest.Turn{Status: 500, Error: "unknown act " + string(c.Act)}
-	}
-}
-
-// say is a turn that answers with a value as JSON.
-func say(value any) modeltest.Turn {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return modeltest.Turn{Status: 500, Error: err.Error()}
-	}
-	return modeltest.Turn{Text: string(text)}
+			return use("Edit", args{"file_path": at(name), "old_string": old, "new_string": new}), done == 1
+		},
+		Write: func(name, text string) modeltest.Turn { return use("Write", args{"file_path": at(name), "content": text}) },
+		Run: func(_ modeltest.Request, command string) modeltest.Turn {
+			return use("Bash", args{"command": command, "description": "as asked"})
+		},
+		Answer: func(value any) modeltest.Turn { return structured(args(value.(map[string]any))) },
+	})
 }
 
 func TestClaudeConforms(t *testing.T) {
@@ -505,18 +424,24 @@ func TestClaudeCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = r.Check(t.Context())
-			if row.want == "" {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			failure, ok := errors.AsType[*runtime.Error](err)
-			if !ok || failure.Class != runtime.Fatal || !strings.Contains(failure.Reason, row.want) {
-				t.Errorf("Check = %v, want a fatal failure with %q", err, row.want)
-			}
+			checked(t, r.Check(t.Context()), row.want)
 		})
+	}
+}
+
+// checked wants a Check that is fine, or one that fails for good with words of
+// want.
+func checked(t *testing.T, err error, want string) {
+	t.Helper()
+	if want == "" {
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	failure, ok := errors.AsType[*runtime.Error](err)
+	if !ok || failure.Class != runtime.Fatal || !strings.Contains(failure.Reason, want) {
+		t.Errorf("Check = %v, want a fatal failure with %q", err, want)
 	}
 }
 

@@ -22,85 +22,16 @@ import (
 // codexModel makes Codex do the acts of the suite.
 func codexModel(c runtimetest.Case) modeltest.Script {
 	return func(req modeltest.Request) modeltest.Turn {
-		results := req.Results()
-		run := func(command string) modeltest.Turn { return codexShell(req, command) }
-		switch c.Act {
-		case runtimetest.EditsFile:
-			if len(results) == 0 {
-				return codexPatch(req, "*** Begin Patch\n*** Update File: greeting.txt\n@@\n-hello\n+hello, world\n*** End Patch\n")
-			}
-			return modeltest.Turn{Text: `Done: {"done":true}`}
-		case runtimetest.ReadsFile:
-			if len(results) == 0 {
-				return run("cat word.txt")
-			}
-			if !strings.Contains(results[0].Text, "plum") {
-				return modeltest.Turn{Text: "no plum in " + results[0].Text}
-			}
-			return modeltest.Turn{Text: `{"word":"plum"}`}
-		case runtimetest.RunsCommand:
-			if len(results) == 0 {
-				return run(runtimetest.Shout)
-			}
-			lines := strings.Split(strings.TrimSpace(results[0].Text), "\n")
-			return say(map[string]string{"loud": lines[len(lines)-1]})
-		case runtimetest.Answers:
-			return modeltest.Turn{Text: `{"answer":42}`}
-		case runtimetest.IsRepaired:
-			if strings.Contains(req.Text(), "does not fit") {
-				return modeltest.Turn{Text: `{"answer":42}`}
-			}
-			return modeltest.Turn{Text: `{"answer":"forty-two"}`}
-		case runtimetest.CutsOff:
-			return modeltest.Turn{Text: `{"answer":4`}
-		case runtimetest.IsRefused:
-			if len(results) == 0 {
-				return run("echo planted >greeting.txt")
-			}
-			return modeltest.Turn{Text: `{"done":false}`}
-		case runtimetest.IsLimited:
-			return modeltest.Turn{Status: 429, Error: "Quota", Retry: int(runtimetest.RetryAfter.Seconds())}
-		case runtimetest.Overloads:
-			return modeltest.Turn{Status: 529, Error: "Overloaded"}
-		case runtimetest.MeetsFault:
-			return modeltest.Turn{Status: 500, Error: "Internal"}
-		case runtimetest.Stalls:
-			return modeltest.Turn{Text: "thinking", Stall: true}
-		case runtimetest.Hangs:
-			return run(c.Hang())
-		case runtimetest.Overruns:
-			turn := run("sleep 0.2")
-			turn.Text = "tick"
-			return turn
-		case runtimetest.Spends:
-			turn := run("true")
-			turn.Usage = modeltest.Usage{Input: runtimetest.SpentInput, Output: runtimetest.SpentOutput}
-			return turn
-		case runtimetest.Crashes:
-			turn := run("kill -9 $PPID")
-			turn.Text = "working"
-			return turn
-		case runtimetest.Floods:
-			if len(results) == 0 {
-				return run("head -c 70000000 /dev/zero | tr '\\0' x")
-			}
-			return modeltest.Turn{Text: `{"done":true}`}
-		case runtimetest.SpawnsAndWaits:
-			return run("setsid --wait " + c.Child)
-		case runtimetest.Echoes:
-			return say(map[string]string{"echo": req.Prompt()})
-		case runtimetest.Measures:
-			return say(map[string]int{"bytes": len(req.Prompt())})
-		case runtimetest.Remembers:
-			switch {
-			case req.Prompt() != runtimetest.Recall:
-				return say(map[string]bool{"ok": true})
-			case strings.Contains(req.Text(), runtimetest.Remember):
-				return say(map[string]string{"word": "quince"})
-			}
-			return modeltest.Turn{Text: "I was told no word."}
-		}
-		return modeltest.Turn{Status: 500, Error: "unknown act " + string(c.Act)}
+		return runtimetest.Play(c, runtimetest.Hands{
+			Read: func(name string) modeltest.Turn { return codexShell(req, "cat "+name) },
+			Edit: func(req modeltest.Request, done int, name, old, new string) (modeltest.Turn, bool) {
+				patch := "*** Begin Patch\n*** Update File: " + name + "\n@@\n-" + old + "\n+" + new + "\n*** End Patch\n"
+				return codexPatch(req, patch), done == 0
+			},
+			Write:  func(name, text string) modeltest.Turn { return codexShell(req, "echo "+strings.TrimSpace(text)+" >"+name) },
+			Run:    codexShell,
+			Answer: func(value any) modeltest.Turn { return runtimetest.Say(value) },
+		})(req)
 	}
 }
 
@@ -836,17 +767,7 @@ func TestCodexCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = r.Check(t.Context())
-			if row.want == "" {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			failure, ok := errors.AsType[*runtime.Error](err)
-			if !ok || failure.Class != runtime.Fatal || !strings.Contains(failure.Reason, row.want) {
-				t.Errorf("Check = %v, want a fatal failure with %q", err, row.want)
-			}
+			checked(t, r.Check(t.Context()), row.want)
 		})
 	}
 }

@@ -47,7 +47,7 @@ func inOpenCode(script modeltest.Script) modeltest.Script {
 		for _, call := range turn.Calls {
 			input := call.Input.(args)
 			if call.Tool == "StructuredOutput" {
-				turn.Text = say(input).Text
+				turn.Text = runtimetest.Say(input).Text
 				continue
 			}
 			renamed := args{}
@@ -430,17 +430,7 @@ func TestOpenCodeCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = r.Check(t.Context())
-			if row.want == "" {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			failure, ok := errors.AsType[*runtime.Error](err)
-			if !ok || failure.Class != runtime.Fatal || !strings.Contains(failure.Reason, row.want) {
-				t.Errorf("Check = %v, want a fatal failure with %q", err, row.want)
-			}
+			checked(t, r.Check(t.Context()), row.want)
 		})
 	}
 }
