@@ -34,7 +34,11 @@ func (m *Mirror) newIndex() (scratchIndex, error) {
 }
 
 func (ix scratchIndex) discard() {
-	_ = os.RemoveAll(filepath.Dir(ix.path)) // else a sweep does it
+	dir := filepath.Dir(ix.path)
+	_ = os.Remove(ix.path) // it may have been put elsewhere
+	if os.Remove(dir) != nil {
+		_ = os.RemoveAll(dir) // git left more; else a sweep does it
+	}
 }
 
 // The index of a checkout is remembered, so that the next one in the same
