@@ -58,6 +58,9 @@ func (s *issueState) debt(lost string) []debt.Item {
 	item := debt.Item{Severity: debt.High, IssueName: s.issue.Name}
 	switch s.outcome() {
 	case report.Completed, report.CompletedWithDebt:
+		if len(s.mergeDebt) == 0 {
+			return s.kept.Result.Debt // nobody changes it
+		}
 		return slices.Concat(s.kept.Result.Debt, s.mergeDebt)
 	case report.FailedUnrecoverable, report.FailedEscalated:
 		item.Type, item.Justification = debt.FailedWork, s.why()

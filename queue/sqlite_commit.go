@@ -11,7 +11,16 @@ type request struct {
 	ctx  context.Context
 	do   func(*tx) error
 	done chan error
+	kind change
 }
+
+// A change says what a request changes.
+type change int
+
+const (
+	several  change = iota
+	oneWrite        // its one statement that writes comes first, and is a transaction by itself
+)
 
 // maxBatch bounds how many changes share a commit, and so how long one waits.
 const maxBatch = 128
@@ -20,12 +29,15 @@ const maxBatch = 128
 // failed. A change that the writer has taken up is waited for even when ctx
 // ends: the caller of Claim must learn that it holds a lease.
 func (s *SQLite) write(ctx context.Context, do func(*tx) error) error {
-	r := &request{ctx: ctx, do: do, done: make(chan error, 1)}
+	return s.submit(&request{ctx: ctx, do: do, done: make(chan error, 1)})
+}
+
+func (s *SQLite) submit(r *request) error {
 	select {
 	case s.requests <- r:
 		return <-r.done
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-r.ctx.Done():
+		return r.ctx.Err()
 	case <-s.closing:
 		return errClosed
 	}
@@ -101,6 +113,9 @@ func (s *SQLite) commit(t *tx, batch []*request) {
 func (t *tx) alone(r *request) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
+	}
+	if r.kind == oneWrite {
+		return r.do(t)
 	}
 	_, err := t.exec(`BEGIN IMMEDIATE`)
 	if err == nil {

@@ -29,27 +29,27 @@ func (s *SQLite) Append(ctx context.Context, l *Lease, e Entry) (seq int64, err 
 		}
 		outcome, sum.Valid = nil, true
 	}
-	err = s.write(ctx, func(t *tx) error {
+	err = s.submit(&request{ctx: ctx, done: make(chan error, 1), kind: oneWrite, do: func(t *tx) error {
 		at := e.At
 		if at.IsZero() {
 			at = s.now()
 		}
 		// The fence is in the statement: a lost lease has no row to insert from.
-		err := t.row(`INSERT INTO entries (job, attempt, key, kind, input, outcome, blob, "commit", cost_micros,
+		n, err := t.insert(`INSERT INTO entries (job, attempt, key, kind, input, outcome, blob, "commit", cost_micros,
 				tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, duration, runtime, model, credential, at)
 			SELECT n, attempt, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM jobs
-			WHERE id = ? AND attempt = ? AND state = 'running' ON CONFLICT (job, key) DO NOTHING RETURNING seq`,
+			WHERE id = ? AND attempt = ? AND state = 'running' ON CONFLICT (job, key) DO NOTHING`,
 			e.Key, string(e.Kind), e.Input, outcome, sum, e.Commit, e.CostMicros,
 			e.Tokens.Input, e.Tokens.Output, e.Tokens.CacheRead, e.Tokens.CacheWrite, int64(e.Duration),
-			e.Runtime, e.Model, e.Credential, nanos(at), l.Job.ID, l.Attempt).Scan(&seq)
-		if !errors.Is(err, sql.ErrNoRows) {
+			e.Runtime, e.Model, e.Credential, nanos(at), l.Job.ID, l.Attempt)
+		if seq = n; err != nil || n > 0 {
 			return err
 		}
 		if _, err := fence(t, l); err != nil {
 			return err
 		}
 		return ErrRecorded
-	})
+	}})
 	if err != nil {
 		return 0, fmt.Errorf("record %s of job %s: %w", e.Key, l.Job.ID, err)
 	}

@@ -198,6 +198,23 @@ func (t *tx) exec(query string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
+// insert inserts one row, or none, and returns its number, or 0. It is an exec: rows
+// that a statement returns cost as much again as the statement.
+func (t *tx) insert(query string, args ...any) (row int64, err error) {
+	st, err := t.stmt(query)
+	if err != nil {
+		return 0, err
+	}
+	res, err := st.ExecContext(t.ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return 0, err
+	}
+	return res.LastInsertId()
+}
+
 func (t *tx) query(query string, args ...any) (*sql.Rows, error) {
 	st, err := t.stmt(query)
 	if err != nil {

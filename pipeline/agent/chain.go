@@ -14,6 +14,7 @@ type ending struct {
 	result  runtime.Result // with what every try cost and used
 	failure string         // why there is no answer; empty when there is one
 	target  int            // the one that was asked last
+	digest  string         // of what it was asked
 }
 
 // A lapse is a target that failed the call for good.
@@ -37,9 +38,10 @@ func (c *Crew) descend(ctx context.Context, chain []Target, q query, call runtim
 		end.target = (q.first + i) % len(chain)
 		target := chain[end.target]
 		call.Model, call.Effort = target.Model, target.Effort
-		if call.Digest, err = q.asked.of(target).digest(); err != nil {
+		if end.digest, err = q.asked.of(target).digest(); err != nil {
 			return end, err
 		}
+		call.Digest = end.digest
 		end.result, err = c.try(ctx, target, call, held, said, end.result)
 		lapsed, ok := errors.AsType[*lapse](err)
 		switch {

@@ -109,10 +109,6 @@ func (c *Crew) run(ctx context.Context, work Workspace, q query, call runtime.Ca
 		return Answer{}, err
 	}
 	result, target := end.result, chain[end.target]
-	digest, err := q.asked.of(target).digest()
-	if err != nil {
-		return Answer{}, err
-	}
 	if !json.Valid(result.Output) {
 		result.Output = nil // it could not be recorded; the text says what it was
 	}
@@ -120,7 +116,7 @@ func (c *Crew) run(ctx context.Context, work Workspace, q query, call runtime.Ca
 		Output: result.Output, Session: result.Session, liveSession: result.Session,
 		Turns: result.Turns, Denials: result.Denials, Failure: end.failure, Role: held.role, target: end.target,
 		entry: step.Entry{
-			Input: digest, CostMicros: result.CostMicros, Runtime: target.Name, Model: target.Model,
+			Input: end.digest, CostMicros: result.CostMicros, Runtime: target.Name, Model: target.Model,
 			Tokens: step.Tokens{
 				Input: result.Usage.Input, Output: result.Usage.Output,
 				CacheRead: result.Usage.CacheRead, CacheWrite: result.Usage.CacheWrite,

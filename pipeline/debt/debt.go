@@ -65,11 +65,12 @@ type Ledger struct {
 // Record adds items that are not in the ledger yet.
 func (l *Ledger) Record(items ...Item) {
 	for _, it := range items {
-		if !l.known[it] {
-			if l.known == nil {
-				l.known = map[Item]bool{}
-			}
-			l.known[it] = true
+		if l.known == nil {
+			l.known = map[Item]bool{}
+		}
+		before := len(l.known)
+		l.known[it] = true // asked and told at once: an item is long to hash
+		if len(l.known) > before {
 			l.items = append(l.items, it)
 		}
 	}

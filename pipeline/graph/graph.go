@@ -261,29 +261,31 @@ func (g *Graph) Levels() [][]string {
 
 // Frontier returns the issues that may start: not started, every dependency
 // met. The one with the longest remaining path comes first, then the one
-// that shares fewest files with what is running, then the lower number.
+// that shares fewest files with what is running, then the lower number. What is
+// running has started.
 func (g *Graph) Frontier(started, running func(name string) bool, met func(name, dependency string) bool) []Issue {
+	type candidate struct{ at, shared int }
 	busy := map[string]bool{}
-	for _, is := range g.issues {
-		if running(is.Name) {
+	var ready []candidate
+	for i := range g.issues { // asked at every choice, so without a copy of each
+		is := &g.issues[i]
+		switch {
+		case !started(is.Name):
+			if !slices.ContainsFunc(is.DependsOn, func(d string) bool { return !met(is.Name, d) }) {
+				ready = append(ready, candidate{at: i})
+			}
+		case running(is.Name):
 			for _, f := range is.Files() {
 				busy[f] = true
 			}
 		}
 	}
-	type candidate struct{ at, shared int }
-	var ready []candidate
-	for i, is := range g.issues {
-		if started(is.Name) || slices.ContainsFunc(is.DependsOn, func(d string) bool { return !met(is.Name, d) }) {
-			continue
-		}
-		c := candidate{at: i}
-		for _, f := range is.Files() {
+	for i, c := range ready {
+		for _, f := range g.issues[c.at].Files() {
 			if busy[f] {
-				c.shared++
+				ready[i].shared++
 			}
 		}
-		ready = append(ready, c)
 	}
 	slices.SortFunc(ready, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(g.rest[b.at], g.rest[a.at]), cmp.Compare(a.shared, b.shared), cmp.Compare(a.at, b.at))

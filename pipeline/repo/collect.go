@@ -86,7 +86,8 @@ func (m *Mirror) Snapshot(ctx context.Context, dir, base string) (tree string, e
 	// Every file is read anew. To trust the times of an earlier reading would
 	// save 0.2 s on 10,000 files and miss an edit that puts its time back.
 	steps := [][]string{{"read-tree", base}, {"add", "--all"}}
-	if m.takeIndex(dir, base, ix) {
+	known := m.takeIndex(dir, base, ix)
+	if known {
 		steps = steps[1:]
 	}
 	for _, args := range steps {
@@ -94,7 +95,10 @@ func (m *Mirror) Snapshot(ctx context.Context, dir, base string) (tree string, e
 			return "", err
 		}
 	}
-	tree, err = m.writeTree(ix.path)
+	tree, blank, err := m.writeTree(ix.path)
+	if err == nil && known {
+		m.keepBlank(dir, tree, blank, ix)
+	}
 	if !errors.Is(err, errOtherIndex) {
 		return tree, err
 	}

@@ -87,14 +87,47 @@ func TestCollectSeesEveryChangeOfManyRounds(t *testing.T) {
 	at := ok[os.FileInfo](t)(os.Stat(path)).ModTime()
 	for i := range 20 {
 		want := fmt.Sprintf("%04d", i+1)
+		if i == 10 {
+			at = time.Unix(0, 0) // older than any index claims to be
+		}
 		must(t, os.WriteFile(path, []byte(want), 0o644))
 		must(t, os.Chtimes(path, at, at))
 		sha, changed, err := m.Collect(t.Context(), dir, base, "refs/slipway/b/i", Commit{Message: "m", Time: when})
 		must(t, err)
 		equal(t, "changed", changed, true)
 		equal(t, "content", string(ok[[]byte](t)(m.File(t.Context(), sha, "f"))), want)
+		if _, remembered := m.indexed.Load(dir); !remembered {
+			t.Error("the index is not remembered")
+		}
 		base = sha
 	}
+}
+
+// What was collected once is tracked, whatever .gitignore says of it later.
+func TestTheNextCollectKnowsWhatIsTracked(t *testing.T) {
+	m, base := newMirror(t, files{"f": "1"})
+	_, dir := newWorktree(t, m, base)
+	for _, change := range []files{
+		{"a.log": "1", "d/b.log": "1"}, {".gitignore": "*.log\n", "a.log": "2", "c.log": "never"}, {"d/b.log": "3", "e.log": "never"},
+	} {
+		change.write(t, dir)
+		sha, _, err := m.Collect(t.Context(), dir, base, "refs/slipway/b/i", Commit{Message: "m", Time: when})
+		must(t, err)
+		for path, text := range change {
+			content, err := m.File(t.Context(), sha, path)
+			if text != "never" && string(content) != text || text == "never" && err == nil {
+				t.Errorf("%s: %q, %v", path, content, err)
+			}
+		}
+		base = sha
+	}
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("2"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// From another base than the one that is remembered.
+	sha, _, err := m.Collect(t.Context(), dir, ok[string](t)(m.Fetch(t.Context(), Remote{URL: userRepo(t, files{"other": "1"})}, "")), "refs/slipway/b/i", Commit{Message: "m", Time: when})
+	must(t, err)
+	equalList(t, "files", names(t, m, sha), []string{".gitignore", "f"})
 }
 
 func TestCommitSaysWhoAndWhen(t *testing.T) {

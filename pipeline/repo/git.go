@@ -66,11 +66,33 @@ var settings = [][2]string{
 	{"init.defaultBranch", "main"},
 }
 
-// environment is all that git inherits. The identity is the one of every commit's committer.
+// usual is the environment of most calls, and for which PATH.
+var usual atomic.Pointer[struct {
+	path string
+	env  []string
+}]
+
+// environment is all that git inherits, in a slice of the caller's own.
 func environment(over [][2]string) []string {
+	path := os.Getenv("PATH")
+	if last := usual.Load(); len(over) == 0 && last != nil && last.path == path {
+		return slices.Clone(last.env)
+	}
+	env := makeEnvironment(path, over)
+	if len(over) == 0 {
+		usual.Store(&struct {
+			path string
+			env  []string
+		}{path, slices.Clone(env)})
+	}
+	return env
+}
+
+// makeEnvironment has the identity of every commit's committer.
+func makeEnvironment(path string, over [][2]string) []string {
 	settings := slices.Concat(settings, over) // the last of a key counts
 	env := []string{
-		"PATH=" + os.Getenv("PATH"),
+		"PATH=" + path,
 		"HOME=/nonexistent",
 		"LC_ALL=C",
 		"TZ=UTC",

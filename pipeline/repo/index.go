@@ -34,7 +34,11 @@ func (m *Mirror) newIndex() (scratchIndex, error) {
 }
 
 func (ix scratchIndex) discard() {
-	_ = os.RemoveAll(filepath.Dir(ix.path)) // else a sweep does it
+	dir := filepath.Dir(ix.path)
+	_ = os.Remove(ix.path) // it may have been put elsewhere
+	if os.Remove(dir) != nil {
+		_ = os.RemoveAll(dir) // git left more; else a sweep does it
+	}
 }
 
 // The index of a checkout is remembered, so that the next one in the same
@@ -80,12 +84,25 @@ func (m *Mirror) keepIndex(dir, commit string, ix scratchIndex) error {
 	return nil
 }
 
-// takeIndex fills the index with the remembered one, if it is of that commit.
-// What it says of the files counts for nothing, as in recall.
+// keepBlank remembers the index of a worktree at a tree, for the next collect. It
+// knows no times, those least of all that an agent may have set.
+func (m *Mirror) keepBlank(dir, tree string, blank []byte, ix scratchIndex) {
+	if os.WriteFile(ix.path, blank, 0o600) == nil && ix.remember(m.memory(dir)) == nil {
+		m.indexed.Store(dir, tree) // else the next collect makes its own
+	}
+}
+
+// takeIndex fills the index with the remembered one, if it is of that commit or of
+// its tree. What it says of the files counts for nothing, as in recall.
 func (m *Mirror) takeIndex(dir, commit string, ix scratchIndex) (found bool) {
 	of, known := m.indexed.LoadAndDelete(dir)
-	if !known || of != commit {
+	if !known {
 		return false
+	}
+	if of != commit {
+		if c, err := m.parts(commit); err != nil || of != c.tree {
+			return false
+		}
 	}
 	return os.Rename(m.memory(dir), ix.path) == nil && os.Chtimes(ix.path, beginning, beginning) == nil
 }

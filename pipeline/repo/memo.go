@@ -59,8 +59,11 @@ func (m *Mirror) entries(tree string) ([]treeEntry, error) {
 	if tree == "" || tree == emptyTree {
 		return nil, nil
 	}
-	return m.trees.get(tree, func() ([]treeEntry, error) { return readTree(m.dir, tree) }, func(all []treeEntry) int { return 1 + len(all) })
+	return m.trees.get(tree, func() ([]treeEntry, error) { return readTree(m.dir, tree) }, weigh)
 }
+
+// weigh says how much of a memo a tree takes.
+func weigh(all []treeEntry) int { return 1 + len(all) }
 
 // size is the size of a loose object.
 func (m *Mirror) size(object string) (int64, error) {

@@ -25,6 +25,9 @@ func (m *Mirror) Merge(ctx context.Context, ours, theirs string) (Merge, error) 
 		tree, err := m.Tree(ctx, theirs)
 		return Merge{Tree: tree}, err
 	}
+	if tree, err := m.mergeApart(ours, theirs); err == nil {
+		return Merge{Tree: tree}, nil
+	}
 	out, err := m.git(ctx, "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
 	if c := code(err); c != 0 && c != 1 { // 1: conflicts
 		return Merge{}, fmt.Errorf("merge %s into %s: %w", short(theirs), short(ours), err)

@@ -48,7 +48,7 @@ const Any = "*"
 // the remote, the rest belongs to the builds.
 type Mirror struct {
 	dir     string
-	indexed sync.Map // by directory of a worktree: the commit whose index is remembered
+	indexed sync.Map // by directory of a worktree: the commit, or the tree, whose index is remembered
 
 	commits memo[commitParts] // of the loose objects that were read
 	trees   memo[[]treeEntry]

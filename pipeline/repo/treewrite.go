@@ -25,6 +25,7 @@ type indexEntry struct {
 	mode uint32
 	hash []byte
 	path string
+	stat []byte // what was known of the file, with the mode in it
 }
 
 // knownTree is what an index remembers of a tree.
@@ -35,21 +36,29 @@ type knownTree struct {
 	below   []*knownTree
 }
 
-// writeTree makes the trees of an index durable and returns the hash of the top.
-func (m *Mirror) writeTree(index string) (string, error) {
+// writeTree makes the trees of an index durable. It returns the hash of the top and
+// the index as git read-tree would make it of that: it says nothing of the files but
+// what they hold.
+func (m *Mirror) writeTree(index string) (tree string, blank []byte, err error) {
 	text, err := os.ReadFile(index)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	entries, known, err := readIndex(text)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	hash, n, err := m.writeBelow("", entries, known)
 	if err == nil && n != len(entries) {
 		err = errOtherIndex // its list is not in order
 	}
-	return hex.EncodeToString(hash), err
+	for _, e := range entries {
+		clear(e.stat[:entryMode])
+		clear(e.stat[entryMode+4:])
+	}
+	sum := sha1.Sum(text[:len(text)-sha1.Size])
+	copy(text[len(text)-sha1.Size:], sum[:])
+	return hex.EncodeToString(hash), text, err
 }
 
 // writeBelow writes the tree of the first entries, those that begin with dir, and
@@ -129,6 +138,7 @@ func readIndex(text []byte) (entries []indexEntry, known *knownTree, err error) 
 		}
 		entries = append(entries, indexEntry{
 			mode: binary.BigEndian.Uint32(rest[entryMode:]), hash: rest[entryHash:entryFlags], path: string(rest[entryPath : entryPath+end]),
+			stat: rest[:entryHash],
 		})
 		rest = rest[size:]
 	}

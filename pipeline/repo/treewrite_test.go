@@ -36,10 +36,18 @@ func TestTheTreeIsTheOneThatGitWouldWrite(t *testing.T) {
 				t.Fatal("the index of the worktree is not remembered")
 			}
 			_ = ok[[]byte](t)(run(t.Context(), call{gitDir: m.dir, tree: dir, index: ix.path, args: []string{"add", "--all"}}))
-			got := ok[string](t)(m.writeTree(ix.path))
+			got, blank, err := m.writeTree(ix.path)
+			must(t, err)
 			mirrorGit(t, m, "fsck", "--strict", "--no-dangling")
 			want := ok[string](t)(line(t.Context(), call{gitDir: m.dir, index: ix.path, args: []string{"write-tree"}}))
 			equal(t, "tree", got, want)
+
+			must(t, os.WriteFile(ix.path, blank, 0o600))
+			// What git shows of each file are the times and numbers that the index has.
+			show := call{gitDir: m.dir, index: ix.path, args: []string{"ls-files", "--stage", "--debug"}}
+			left := ok[string](t)(line(t.Context(), show))
+			_ = ok[[]byte](t)(run(t.Context(), call{gitDir: m.dir, index: ix.path, args: []string{"read-tree", got}}))
+			equal(t, "blank index", left, ok[string](t)(line(t.Context(), show)))
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,7 +56,8 @@ var becomeReaper = sync.OnceValue(func() error {
 	return nil
 })
 
-// startWithMark starts cmd under a new mark. It holds the lock meanwhile: a
+// startWithMark starts cmd under a new mark, on a thread that the goroutine keeps
+// (see supervise). It holds the lock meanwhile: a
 // process that has started is known to others as the first one of its run.
 // before, if set, is told the mark first.
 func startWithMark(cmd *exec.Cmd, before func(mark uint64) error) (uint64, error) {
@@ -64,6 +66,7 @@ func startWithMark(cmd *exec.Cmd, before func(mark uint64) error) (uint64, error
 	}
 	marks.Lock()
 	defer marks.Unlock()
+	runtime.LockOSThread() // only now: a goroutine that keeps its thread is dear to park
 	mark := rand.Uint64()
 	for _, taken := marks.live[mark]; mark == 0 || taken; _, taken = marks.live[mark] {
 		mark = rand.Uint64()

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,107 +16,169 @@ import (
 // streams carries what a process reads and writes. The pipes are our own and not
 // those of os/exec: its Wait would hang on a pipe that a left-over child still
 // holds, before we had the chance to end that child.
+//
+// Whoever stays with the process passes its outputs on as well. A goroutine for
+// each of them would be woken, by the poller, on another thread each time: that
+// costs more than the start of the process.
 type streams struct {
 	limit int64
-	total atomic.Int64 // bytes seen on both
-	stop  func(error)  // ends the process; called at most once
+	total int64       // bytes seen on both
+	stop  func(error) // ends the process; called at most once
 
-	stdout, stderr atomic.Int64
-	child          []*os.File     // the ends of the process; closed once it has them
-	pumps          []func()       // copy from our ends
-	ours           []*os.File     // our ends of the outputs
-	running        sync.WaitGroup // pumps
-	input          *os.File       // our end of stdin; nil when it needs no pipe
+	stdout, stderr output
+	child          []*os.File // the ends of the process; closed once it has them
+	input          *os.File   // our end of stdin; nil when it needs no pipe
 	inputDone      chan struct{}
-	once           sync.Once
-	failure        error // why stop was called; read after running is done
+	failure        error // why stop was called
+}
+
+// An output is our end of what a process writes.
+type output struct {
+	end    int // -1 when there is none, and after its end
+	to     io.Writer
+	seen   int64
+	broken bool // to takes no more
 }
 
 // openStreams connects cmd to the reader and writers of c.
 func openStreams(c Command, cmd *exec.Cmd, stop func(error)) (*streams, error) {
-	s := &streams{limit: cmp.Or(c.MaxOutput, DefaultMaxOutput), stop: stop, inputDone: make(chan struct{})}
-	var err error
-	if cmd.Stdout, err = s.output(c.Stdout, &s.stdout); err != nil {
-		s.abandon()
-		return nil, err
+	s := &streams{
+		limit: cmp.Or(c.MaxOutput, DefaultMaxOutput), stop: stop, inputDone: make(chan struct{}),
+		stdout: output{end: -1, to: c.Stdout}, stderr: output{end: -1, to: c.Stderr},
 	}
-	if c.Stderr != nil && sameWriter(c.Stdout, c.Stderr) {
-		cmd.Stderr = cmd.Stdout
-	} else if cmd.Stderr, err = s.output(c.Stderr, &s.stderr); err != nil {
-		s.abandon()
-		return nil, err
-	}
-	if err := s.stdin(c.Stdin, cmd); err != nil {
+	err := s.connect(c, cmd)
+	if err != nil {
 		s.abandon()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *streams) output(w io.Writer, seen *atomic.Int64) (*os.File, error) {
-	// Not os.Pipe: the poller has no business with the end of the process.
+func (s *streams) connect(c Command, cmd *exec.Cmd) (err error) {
+	if cmd.Stdout, err = s.open(&s.stdout); err != nil {
+		return err
+	}
+	if c.Stderr != nil && sameWriter(c.Stdout, c.Stderr) {
+		cmd.Stderr = cmd.Stdout
+	} else if cmd.Stderr, err = s.open(&s.stderr); err != nil {
+		return err
+	}
+	return s.stdin(c.Stdin, cmd)
+}
+
+func (s *streams) open(o *output) (*os.File, error) {
+	// Not os.Pipe: the poller has no business with either end.
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("open an output pipe: %w", err)
 	}
+	o.end = ends[0]
 	end := os.NewFile(uintptr(ends[1]), "output")
-	if err := unix.SetNonblock(ends[0], true); err != nil {
-		return nil, errors.Join(fmt.Errorf("open an output pipe: %w", err), unix.Close(ends[0]), end.Close())
+	s.child = append(s.child, end)
+	if o.to == nil {
+		o.to = io.Discard
 	}
-	r := os.NewFile(uintptr(ends[0]), "output")
-	if w == nil {
-		w = io.Discard
-	}
-	s.ours, s.child = append(s.ours, r), append(s.child, end)
-	s.pumps = append(s.pumps, func() { s.pump(w, r, seen) })
 	return end, nil
 }
 
-// buffers are those of pumps, for further use: a build starts thousands of programs.
+// buffers are for passing output on: a build starts thousands of programs.
 var buffers = sync.Pool{New: func() any { buf := make([]byte, 32<<10); return &buf }}
 
-// pump copies until every writer has gone. Beyond the limit it goes on reading
-// and discards, so that the process is ended by a signal and not stuck in a write.
-func (s *streams) pump(w io.Writer, r *os.File, seen *atomic.Int64) {
-	buf := *buffers.Get().(*[]byte)
-	defer buffers.Put(&buf)
-	for broken := false; ; {
-		n, err := r.Read(buf)
-		seen.Add(int64(n))
-		total := s.total.Add(int64(n))
-		keep := int64(n)
-		if total > s.limit {
-			keep = max(0, int64(n)-(total-s.limit))
+// brief is how many milliseconds a process has to itself before its outputs are
+// read. Most of a build's programs say little and end within them: one wait is
+// enough then. One that says more than a pipe holds goes on after them.
+const brief = 20
+
+// follow passes the outputs on until the process ends.
+func (s *streams) follow(process *os.Process) error {
+	return process.WithHandle(func(handle uintptr) {
+		look := [...]unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}
+		_, _ = unix.Poll(look[:], brief)
+		for !s.pass(int(handle), -1) {
 		}
-		if !broken && keep > 0 {
-			if _, err := w.Write(buf[:keep]); err != nil {
-				broken = true
-				s.fail(fmt.Errorf("pass output on: %w", err))
-			}
+	})
+}
+
+// pass waits until there is something to read, and passes it on. It reports
+// whether the process of the handle has ended or, for a handle of -1, both outputs
+// have, or nothing came for so many milliseconds; -1 is for ever.
+func (s *streams) pass(handle, wait int) (ended bool) {
+	if handle < 0 && s.stdout.end < 0 && s.stderr.end < 0 {
+		return true
+	}
+	look := [...]unix.PollFd{
+		{Fd: int32(s.stdout.end), Events: unix.POLLIN}, {Fd: int32(s.stderr.end), Events: unix.POLLIN}, {Fd: int32(handle), Events: unix.POLLIN},
+	}
+	n, err := unix.Poll(look[:], wait)
+	if errors.Is(err, unix.EINTR) {
+		return false
+	}
+	if n <= 0 {
+		return true
+	}
+	if look[0].Revents != 0 {
+		s.read(&s.stdout)
+	}
+	if look[1].Revents != 0 {
+		s.read(&s.stderr)
+	}
+	return look[2].Revents != 0
+}
+
+// read passes on what there is. Beyond the limit it goes on reading and discards,
+// so that the process is ended by a signal and not stuck in a write.
+func (s *streams) read(o *output) {
+	room := buffers.Get().(*[]byte)
+	defer buffers.Put(room)
+	buf := *room
+	n, err := unix.Read(o.end, buf)
+	if errors.Is(err, unix.EINTR) {
+		return
+	}
+	if n <= 0 {
+		o.close()
+		return
+	}
+	o.seen += int64(n)
+	s.total += int64(n)
+	if keep := min(int64(n), int64(n)-(s.total-s.limit)); keep > 0 && !o.broken {
+		if _, err := o.to.Write(buf[:keep]); err != nil {
+			o.broken = true
+			s.fail(fmt.Errorf("pass output on: %w", err))
 		}
-		if total > s.limit {
-			s.fail(ErrOutput)
-		}
-		if err != nil {
-			return
-		}
+	}
+	if s.total > s.limit {
+		s.fail(ErrOutput)
+	}
+}
+
+func (o *output) close() {
+	if o.end >= 0 {
+		_ = unix.Close(o.end) // it was only read
+		o.end = -1
 	}
 }
 
 func (s *streams) fail(err error) {
-	s.once.Do(func() {
+	if s.failure == nil {
 		s.failure = err
 		s.stop(err)
-	})
+	}
 }
 
+// nothing is what a process reads that was given nothing. It stays open: thousands
+// of programs read it.
+var nothing = sync.OnceValues(func() (*os.File, error) { return os.Open(os.DevNull) })
+
 func (s *streams) stdin(r io.Reader, cmd *exec.Cmd) error {
-	if r == nil {
-		return nil // os/exec opens /dev/null
-	}
 	if file, ok := r.(*os.File); ok {
 		cmd.Stdin = file
 		return nil
+	}
+	if r == nil {
+		file, err := nothing()
+		cmd.Stdin = file
+		return err
 	}
 	end, ours, err := os.Pipe()
 	if err != nil {
@@ -130,9 +191,6 @@ func (s *streams) stdin(r io.Reader, cmd *exec.Cmd) error {
 // carry begins to copy; the process has its ends now.
 func (s *streams) carry(stdin io.Reader) {
 	closeAll(s.child)
-	for _, pump := range s.pumps {
-		s.running.Go(pump)
-	}
 	if s.input == nil {
 		return
 	}
@@ -147,11 +205,14 @@ func (s *streams) carry(stdin io.Reader) {
 // drain returns when everything written has been passed on. Every process is
 // gone; should a stranger hold a pipe that was handed to it, a deadline ends the wait.
 func (s *streams) drain() error {
-	for _, r := range s.ours {
-		_ = r.SetReadDeadline(time.Now().Add(2 * time.Second))
+	const patience = 2 * time.Second
+	for deadline := time.Now().Add(patience); !s.pass(-1, int(max(0, time.Until(deadline)).Milliseconds())); {
+		if time.Now().After(deadline) {
+			break
+		}
 	}
-	s.running.Wait()
-	closeAll(s.ours)
+	s.stdout.close()
+	s.stderr.close()
 	if s.input != nil {
 		_ = s.input.Close()
 		select {
@@ -165,7 +226,8 @@ func (s *streams) drain() error {
 // abandon releases the pipes of a process that did not start.
 func (s *streams) abandon() {
 	closeAll(s.child)
-	closeAll(s.ours)
+	s.stdout.close()
+	s.stderr.close()
 	if s.input != nil {
 		_ = s.input.Close()
 	}

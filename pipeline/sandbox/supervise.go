@@ -26,14 +26,13 @@ type kin interface {
 //
 // The kernel sends the parent-death signal when the *thread* that forked ends, and
 // a Go thread ends when a goroutine that was locked to it ends. So the thread that
-// forks is locked to this goroutine until the process is gone: nobody else can be
-// on it and end it.
+// forks is locked to this goroutine, by startWithMark, until the process is gone:
+// nobody else can be on it and end it.
 func supervise(ctx context.Context, c Command, cmd *exec.Cmd, launch func(*exec.Cmd) (kin, error)) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{}, context.Cause(ctx)
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	defer runtime.UnlockOSThread() // startWithMark locks it
 	if c.Timeout > 0 {
 		var release context.CancelFunc
 		ctx, release = context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
@@ -62,6 +61,10 @@ func supervise(ctx context.Context, c Command, cmd *exec.Cmd, launch func(*exec.
 		escalate(family, cmd, ended, cmp.Or(c.Grace, time.Second))
 	})
 	// Here and not beside: a goroutine that keeps its thread is dear to park.
+	followed := streams.follow(cmd.Process)
+	if followed != nil {
+		stop(followed)
+	}
 	_ = cmd.Wait() // its news is in ProcessState
 	close(ended)
 	var cause error
@@ -75,7 +78,7 @@ func supervise(ctx context.Context, c Command, cmd *exec.Cmd, launch func(*exec.
 		cause = outErr // the last of the output broke the limit
 	}
 	exit := Exit{
-		Code: -1, CPU: cpu, Wall: time.Since(began), Stdout: streams.stdout.Load(), Stderr: streams.stderr.Load(),
+		Code: -1, CPU: cpu, Wall: time.Since(began), Stdout: streams.stdout.seen, Stderr: streams.stderr.seen,
 	}
 	if cmd.ProcessState == nil { // somebody else in this program waited for it
 		return exit, joined(cause, fmt.Errorf("sandbox: the end of %s was lost", c.Args[0]))
