@@ -117,6 +117,7 @@ func (a *App) Run(ctx context.Context, listener net.Listener) error {
 	go func() { worked <- a.worker().Run(working) }()
 	var duties sync.WaitGroup
 	duties.Go(func() { a.sweep.run(working) })
+	duties.Go(func() { a.reconcile(working) })
 
 	var err error
 	select {

@@ -39,6 +39,8 @@ type sweep struct {
 }
 
 const (
+	reconcileEvery = 5 * time.Minute
+
 	sweepEvery = 3 * time.Minute
 	sweepReach = 3 * 24 * time.Hour // how long GitHub keeps a delivery
 	sweepAgain = 5 * time.Minute    // until a webhook that was asked for is asked for again, at first
@@ -59,6 +61,19 @@ func (s *sweep) run(ctx context.Context) {
 		}
 	})
 }
+
+// reconcile ends builds for which there is nothing left to build, until ctx ends.
+func (a *App) reconcile(ctx context.Context) {
+	every(ctx, reconcileEvery, func() {
+		if err := a.Reconcile(ctx); err != nil && ctx.Err() == nil {
+			a.log.WarnContext(ctx, "look whether builds are still wanted", "error", err)
+		}
+	})
+}
+
+// Reconcile cancels once the open builds whose ticket, pull request, repository
+// or installation is gone. Run does so at its start and every few minutes.
+func (a *App) Reconcile(ctx context.Context) error { return a.handlers.Reconcile(ctx) }
 
 // every calls fn now and then at each interval, until ctx ends.
 func every(ctx context.Context, interval time.Duration, fn func()) {
