@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/slipway-dev/slipway/app/github"
@@ -31,6 +32,7 @@ type App struct {
 	hub      *github.App
 	handlers *handlers.Handlers
 	inbox    http.Handler
+	sweep    *sweep
 	log      *slog.Logger
 }
 
@@ -63,8 +65,16 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 		Jobs: store, GitHub: hub, Account: a.account, Approval: a.approval, Decide: a.decide,
 		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label,
 	})
-	return a, err
+	if err != nil {
+		return nil, err
+	}
+	a.sweep = &sweep{hub: hub, store: store, events: a.handlers.Events(), log: log, oldest: time.Now()}
+	return a, nil
 }
+
+// Sweep asks GitHub once to send again what never reached the inbox, and returns
+// how many webhooks that were. Run does so at its start and every few minutes.
+func (a *App) Sweep(ctx context.Context) (asked int, err error) { return a.sweep.once(ctx) }
 
 // MissingError lists the credentials that a server lacks, each with the way to
 // set it.
@@ -105,6 +115,9 @@ func (a *App) Run(ctx context.Context, listener net.Listener) error {
 	defer stop(nil)
 	worked := make(chan error, 1)
 	go func() { worked <- a.worker().Run(working) }()
+	var duties sync.WaitGroup
+	duties.Go(func() { a.sweep.run(working) })
+	duties.Go(func() { a.reconcile(working) })
 
 	var err error
 	select {
@@ -120,6 +133,8 @@ func (a *App) Run(ctx context.Context, listener net.Listener) error {
 		err = errors.Join(err, serr)
 	}
 	err = errors.Join(err, <-worked)
+	stop(nil)
+	duties.Wait()
 	a.hub.Close(closing)
 	return err
 }

@@ -19,7 +19,8 @@ type hub struct {
 	reactions map[forge.Subject][]string
 	unlabeled []string
 	pull      *forge.Pull
-	tickets   map[int]int // of pull requests
+	tickets   map[int]int        // of pull requests
+	gone      map[int]forge.Gone // by ticket
 	calls     []string
 	failAt    string // the call that fails, once
 	roleFails error
@@ -80,6 +81,10 @@ func (g *hub) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, erro
 func (g *hub) PullTicket(_ context.Context, _ forge.Repo, pull int) (int, bool, error) {
 	ticket, ok := g.tickets[pull]
 	return ticket, ok, g.called("pull ticket")
+}
+
+func (g *hub) Gone(_ context.Context, _ forge.Repo, t forge.Ticket, _ int) (forge.Gone, error) {
+	return g.gone[t.Number], g.called("gone")
 }
 
 // shelf is a queue as far as the handlers need one.

@@ -58,6 +58,9 @@ type GitHub interface {
 	OpenPull(ctx context.Context, r forge.Repo, ticket int) (pull forge.Pull, found bool, err error)
 	// PullTicket finds the ticket of one of the App's own pull requests.
 	PullTicket(ctx context.Context, r forge.Repo, pull int) (ticket int, found bool, err error)
+	// Gone says why a build of a ticket, with its pull request if there is one,
+	// is for nothing as things are now; its zero value is that it is not.
+	Gone(ctx context.Context, r forge.Repo, t forge.Ticket, pull int) (forge.Gone, error)
 }
 
 // Options configure the handlers.
@@ -107,7 +110,7 @@ func New(o Options) (*Handlers, error) {
 		o.Label = "slipway:build"
 	}
 	h := &Handlers{Options: o, events: map[string]event{}}
-	for _, e := range []event{issues{h}, issueComment{h}} {
+	for _, e := range []event{issues{h}, issueComment{h}, access{h}} {
 		for _, name := range e.Handles() {
 			h.events[name] = e
 		}

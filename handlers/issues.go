@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-dev/slipway/queue"
 )
 
-// issues acts on the label that builds.
+// issues acts on the label that builds, and on the end of a ticket.
 type issues struct{ *Handlers }
 
 // Handles lists the events.
@@ -21,6 +21,9 @@ func (issues) Handles() []string { return []string{"issues"} }
 // Handle selects by action.
 func (h issues) Handle(ctx context.Context, _, deliveryID string, payload []byte) error {
 	e, t, ok, err := h.read(deliveryID, payload)
+	if err == nil && e.GetAction() == "closed" {
+		return h.closed(ctx, e)
+	}
 	if err != nil || !ok {
 		return err
 	}

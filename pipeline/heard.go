@@ -34,7 +34,7 @@ func (f *Fold) hear(e step.Entry) error {
 	atPlan := f.gate != nil && f.gate.Kind == report.PlanGate
 	switch h.Kind {
 	case CancelSignal:
-		f.stop = &stopped{State: report.Canceled, Cause: by("cancelled", who)}
+		f.stop = &stopped{State: report.Canceled, Cause: because(by("cancelled", who), h.Said.Text)}
 		f.gate = nil
 	case RejectSignal:
 		if atPlan {

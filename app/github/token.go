@@ -125,7 +125,7 @@ func (a *App) mint(ctx context.Context, r forge.Repo, may github.InstallationPer
 	}
 	token, _, err := a.self.Apps.CreateInstallationToken(ctx, r.Installation, opts)
 	if err != nil {
-		return nil, fmt.Errorf("mint a token: %w", err)
+		return nil, fmt.Errorf("mint a token: %w", noAccess(err))
 	}
 	if token.GetToken() == "" {
 		return nil, errors.New("mint a token: GitHub answered without one")

@@ -261,6 +261,9 @@ func (c *call) admit(found *route) error {
 	}
 	if name, ok := c.path["repo"]; ok {
 		c.repo = c.st.repo(c.path["owner"], name)
+		if was := c.st.former(c.path["owner"], name); c.repo == nil && was != nil {
+			return c.moved(was)
+		}
 		if c.repo == nil {
 			return errNotFound
 		}
@@ -294,6 +297,18 @@ func (c *call) admit(found *route) error {
 		}
 	}
 	return errForbidden
+}
+
+// moved leads to where a repository is now. GitHub wants the method kept.
+func (c *call) moved(to *repo) error {
+	old := "/repos/" + c.path["owner"] + "/" + c.path["repo"]
+	u := *c.r.URL
+	u.Path, u.RawPath = strings.Replace(u.Path, old, "/repos/"+to.full(), 1), ""
+	status := http.StatusMovedPermanently
+	if c.r.Method != http.MethodGet {
+		status = http.StatusTemporaryRedirect
+	}
+	return &apiError{Status: status, Message: http.StatusText(status), Header: http.Header{"Location": {c.s.url + u.RequestURI()}}}
 }
 
 // decode reads the JSON body of a call.

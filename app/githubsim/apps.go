@@ -70,6 +70,9 @@ func createToken(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if i.Suspended != nil {
+		return answer{}, &apiError{Status: http.StatusForbidden, Message: "This installation has been suspended"}
+	}
 	in, err := decode[tokenRequest](c)
 	if err != nil {
 		return answer{}, err

@@ -89,6 +89,9 @@ func (s *Server) identifyToken(secret string) (caller, error) {
 	if i == nil {
 		return caller{}, errCredentials
 	}
+	if i.Suspended != nil {
+		return caller{}, &apiError{Status: http.StatusForbidden, Message: "This installation has been suspended"}
+	}
 	return caller{app: s.state.app(i.App), installation: i, token: t}, nil
 }
 

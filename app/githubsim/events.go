@@ -28,6 +28,10 @@ type event struct {
 	HookID       int64                `json:"hook_id,omitempty"`
 	Hook         *hookShape           `json:"hook,omitempty"`
 	Repositories []installedRepo      `json:"repositories,omitempty"`
+	Added        *[]installedRepo     `json:"repositories_added,omitempty"`
+	Removed      []installedRepo      `json:"repositories_removed,omitempty"`
+	Selection    string               `json:"repository_selection,omitempty"`
+	Requester    json.RawMessage      `json:"requester,omitempty"` // of a removal null
 	Repository   *repoShape           `json:"repository,omitempty"`
 	Sender       *accountShape        `json:"sender,omitempty"`
 	Installation *installationInEvent `json:"installation,omitempty"`
@@ -43,6 +47,8 @@ type installationInEvent struct {
 type changesShape struct {
 	Title *fromShape `json:"title,omitempty"`
 	Body  *fromShape `json:"body,omitempty"`
+
+	Repository *renamedShape `json:"repository,omitempty"`
 }
 
 type fromShape struct {
@@ -217,25 +223,6 @@ func (s *Server) emitSuite(ctx context.Context, r *repo, u *suite, action, by st
 	shape := s.shaper().suiteWhole(r, u, infos[0])
 	s.emit(r, "check_suite", event{Action: action, Suite: &shape}, by)
 	return nil
-}
-
-// emitInstalled tells an App of its new installation; it needs no subscription.
-func (s *Server) emitInstalled(i *installation, by string) {
-	h := s.shaper()
-	whole := h.installation(i)
-	e := event{
-		Action: "created", Sender: h.account(by),
-		Installation: &installationInEvent{ID: i.ID, NodeID: node("Installation", i.ID), installationShape: &whole},
-		Repositories: []installedRepo{},
-	}
-	for _, r := range s.state.Repos {
-		if i.covers(r) {
-			e.Repositories = append(e.Repositories, installedRepo{
-				ID: r.ID, NodeID: node("Repository", r.ID), Name: r.Name, FullName: r.full(), Private: !r.Public,
-			})
-		}
-	}
-	s.post(s.state.app(i.App), i, nil, "installation", e)
 }
 
 func (s *Server) emitPing(a *app) {

@@ -82,7 +82,7 @@ func defaultPermissions() map[string]string {
 }
 
 func defaultEvents() []string {
-	return []string{"issues", "issue_comment", "pull_request", "pull_request_review", "pull_request_review_comment", "check_run", "check_suite"}
+	return []string{"issues", "issue_comment", "pull_request", "pull_request_review", "pull_request_review_comment", "check_run", "check_suite", "repository"}
 }
 
 // An AppRef names an App by its slug.
@@ -143,7 +143,7 @@ func (s *Server) Install(_ context.Context, spec InstallSpec) (Installed, error)
 		}
 		if fresh {
 			st.Installations = append(st.Installations, i)
-			s.emitInstalled(i, orText(spec.By, spec.Account))
+			s.emitInstallation(i, "created", orText(spec.By, spec.Account))
 		}
 		made.ID = i.ID
 		return nil

@@ -480,6 +480,7 @@ func (h shaper) installation(i *installation) installationShape {
 	if owner != nil {
 		out.TargetID, out.TargetType = owner.ID, owner.Type
 	}
+	h.suspended(i, &out)
 	return out
 }
 

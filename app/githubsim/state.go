@@ -57,6 +57,9 @@ type installation struct {
 	All     bool      `json:"all"`   // every repository of the account
 	Repos   []int64   `json:"repos"` // the selected ones otherwise
 	Created time.Time `json:"created"`
+
+	Suspended   *time.Time `json:"suspended,omitempty"`
+	SuspendedBy string     `json:"suspended_by,omitempty"`
 }
 
 func (i *installation) covers(r *repo) bool {
@@ -76,6 +79,7 @@ type repo struct {
 	ID            int64             `json:"id"`
 	Owner         string            `json:"owner"`
 	Name          string            `json:"name"`
+	Former        []string          `json:"former,omitempty"` // names that it had
 	Description   string            `json:"description"`
 	Public        bool              `json:"public"`
 	NoDrafts      bool              `json:"no_drafts"`

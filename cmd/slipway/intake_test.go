@@ -36,10 +36,12 @@ const (
 // repository with one ticket. Everything that passes between the two is judged.
 type server struct {
 	*testing.T
-	sim    *githubsim.Server
-	store  *queue.SQLite
-	url    string // of the webhook
-	ticket int
+	sim      *githubsim.Server
+	conf     config.Server
+	store    *queue.SQLite
+	listener net.Listener // of the next Slipway
+	url      string       // of the webhook
+	ticket   int
 
 	mu    sync.Mutex
 	wrote []githubsim.Exchange // what Slipway changed on GitHub
@@ -47,6 +49,16 @@ type server struct {
 
 // newServer starts one. What tunes its engine does so before it is used.
 func newServer(t *testing.T, agents cast, tune ...func(*pipeline.Engine)) *server {
+	t.Helper()
+	s := newShore(t)
+	s.serve(agents, tune...)
+	s.ticket = s.open("Greet people")
+	return s
+}
+
+// newShore is all of a server but Slipway, whose address is open already: what
+// GitHub sends waits there.
+func newShore(t *testing.T) *server {
 	t.Helper()
 	s := &server{T: t, sim: schema.Start(t, githubsim.Options{})}
 	s.sim.Observe(func(x githubsim.Exchange) {
@@ -56,9 +68,11 @@ func newServer(t *testing.T, agents cast, tune ...func(*pipeline.Engine)) *serve
 			s.wrote = append(s.wrote, x)
 		}
 	})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	var err error
+	s.listener, err = net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	s.url = "http://" + listener.Addr().String() + "/webhook"
+	t.Cleanup(func() { _ = s.listener.Close() }) // closed already where something served
+	s.url = "http://" + s.listener.Addr().String() + "/webhook"
 	made, err := s.sim.CreateApp(t.Context(), githubsim.AppSpec{Slug: "slipway", Secret: hookSecret, WebhookURL: s.url})
 	must(t, err)
 	_, err = s.sim.CreateUser(t.Context(), githubsim.UserSpec{Login: "harbour", Type: "Organization"})
@@ -72,38 +86,62 @@ func newServer(t *testing.T, agents cast, tune ...func(*pipeline.Engine)) *serve
 	_, err = s.sim.Install(t.Context(), githubsim.InstallSpec{App: "slipway", Account: "harbour", Repos: []string{"greeter"}})
 	must(t, err)
 
-	conf, err := config.LoadServer("", []string{"SLIPWAY_STATE_DIR=" + t.TempDir()})
+	s.conf, err = config.LoadServer("", []string{"SLIPWAY_STATE_DIR=" + t.TempDir()})
 	must(t, err)
-	conf.GitHub = config.GitHub{
+	s.conf.GitHub = config.GitHub{
 		AppID: made.ID, Slug: made.Slug, PrivateKey: config.Secret(made.PrivateKey),
 		WebhookSecrets: []config.Secret{hookSecret}, BaseURL: s.sim.URL() + "/",
 	}
-	dir, _ := agents.hire(t)
+	s.store, err = queue.OpenSQLite(t.Context(), filepath.Join(s.conf.StateDir, "store"))
+	must(t, err)
+	t.Cleanup(func() { must(t, s.store.Close()) })
+	return s
+}
+
+// serve starts Slipway, until stop or the end of the test.
+func (s *server) serve(agents cast, tune ...func(*pipeline.Engine)) (slipway *app.App, stop func()) {
+	s.Helper()
+	dir, _ := agents.hire(s.T)
 	quiet := slog.New(slog.DiscardHandler)
-	engine, err := app.NewEngine(conf, app.Agents{
+	engine, err := app.NewEngine(s.conf, app.Agents{
 		Runtime: "command", Command: []string{"sh", filepath.Join(dir, "agent.sh")}, Readable: []string{dir}, Environ: os.Environ(),
 	}, quiet)
-	must(t, err)
+	must(s.T, err)
 	for _, with := range tune {
 		with(engine)
 	}
-	s.store, err = queue.OpenSQLite(t.Context(), filepath.Join(conf.StateDir, "store"))
-	must(t, err)
-	slipway, err := app.New(conf, s.store, engine, quiet)
-	must(t, err)
-	ctx, stop := context.WithCancel(t.Context())
+	slipway, err = app.New(s.conf, s.store, engine, quiet)
+	must(s.T, err)
+	ctx, cancel := context.WithCancel(s.Context())
 	served := make(chan error, 1)
-	go func() { served <- slipway.Run(ctx, listener) }()
-	t.Cleanup(func() {
-		stop()
-		if err := errors.Join(<-served, s.store.Close()); err != nil {
-			t.Error(err)
+	go func() { served <- slipway.Run(ctx, s.listener) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-served; err != nil {
+			s.Error(err)
 		}
 	})
-	thread, err := s.sim.OpenTicket(t.Context(), githubsim.TicketSpec{Repo: fullName, Title: "Greet people", Body: "By name.", By: "mira"})
-	must(t, err)
-	s.ticket = thread.Number
-	return s
+	s.Cleanup(stop)
+	return slipway, stop
+}
+
+// away stops listening, so that webhooks are refused until listen.
+func (s *server) away() { must(s.T, s.listener.Close()) }
+
+// listen opens the address again.
+func (s *server) listen() {
+	s.Helper()
+	var err error
+	s.listener, err = net.Listen("tcp", s.listener.Addr().String())
+	must(s.T, err)
+}
+
+// open writes a ticket and returns its number.
+func (s *server) open(title string) int {
+	s.Helper()
+	thread, err := s.sim.OpenTicket(s.Context(), githubsim.TicketSpec{Repo: fullName, Title: title, Body: "By name.", By: "mira"})
+	must(s.T, err)
+	return thread.Number
 }
 
 func must(t testing.TB, err error) {

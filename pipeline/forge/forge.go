@@ -123,6 +123,13 @@ type Check struct {
 	URL        string    `json:"url,omitempty"`
 }
 
+// Gone is why there is nothing left to build for, in a few words, and since when
+// if that is known.
+type Gone struct {
+	Why   string
+	Since time.Time
+}
+
 // A Subject is what a reaction is put on: a comment, or the ticket itself when
 // Comment is zero.
 type Subject struct {

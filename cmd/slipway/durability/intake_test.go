@@ -66,6 +66,9 @@ func (quiet) Unlabel(context.Context, forge.Repo, int, string) error { return ni
 func (quiet) PullTicket(context.Context, forge.Repo, int) (int, bool, error) {
 	return 0, false, nil
 }
+func (quiet) Gone(context.Context, forge.Repo, forge.Ticket, int) (forge.Gone, error) {
+	return forge.Gone{}, nil
+}
 func (quiet) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {
 	return forge.Pull{}, false, nil
 }
