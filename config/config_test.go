@@ -498,6 +498,7 @@ github:
   webhook_secrets: [old-secret, new-secret]
   base_url: https://git.example.com/api/v3
 slots: { builds: 5 }
+chat: { prefix: "/slipway ", per_hour: 0, bots: ["Renovate[bot]", backport], bots_per_day: 3 }
 repository:
   limits: { usd_per_build: 3 }
 `
@@ -515,6 +516,7 @@ repository:
 			BaseURL: "https://git.example.com/api/v3/", Slug: "slipway",
 		},
 		Slots: Slots{Deliveries: 16, Builds: 5}, Repo: got.Repo,
+		Chat: Chat{Prefix: "/slipway ", Bots: []string{"renovate", "backport"}, BotsPerDay: 3},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -571,12 +573,13 @@ func TestServerEnvironment(t *testing.T) {
 	got, err := LoadServer("", []string{
 		"HOME=/h", "SLIPWAY_GITHUB_WEBHOOK_SECRETS=one, two", "SLIPWAY_GITHUB_BASE_URL=http://127.0.0.1:4000/api",
 		"SLIPWAY_GITHUB_PRIVATE_KEY=-----BEGIN", "SLIPWAY_SLOTS_BUILDS=3", "SLIPWAY_SANDBOX=none",
+		"SLIPWAY_CHAT_BOTS=renovate, backport[bot]",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(got.GitHub.WebhookSecrets) != 2 || got.GitHub.WebhookSecrets[1].Reveal() != "two" || got.Slots.Builds != 3 ||
-		got.Sandbox != "none" || got.GitHub.BaseURL != "http://127.0.0.1:4000/api/" {
+		got.Sandbox != "none" || !slices.Equal(got.Chat.Bots, []string{"renovate", "backport"}) || got.Chat.Prefix != "/" || got.Chat.PerHour != 200 || got.GitHub.BaseURL != "http://127.0.0.1:4000/api/" {
 		t.Errorf("got %+v", got)
 	}
 	if key, err := got.GitHub.Key(); err != nil || key.Reveal() != "-----BEGIN" {
@@ -590,7 +593,7 @@ func TestServerRefuses(t *testing.T) {
 		env  []string
 		want string
 	}{
-		"an unknown key":              {"lisen: x\n", nil, ":1: lisen: unknown key; valid here: github, listen, prices, record, sandbox, slots, state_dir"},
+		"an unknown key":              {"lisen: x\n", nil, ":1: lisen: unknown key; valid here: chat, github, listen, prices, record, sandbox, slots, state_dir"},
 		"an empty secret":             {"github:\n  webhook_secrets: ['']\n", nil, ":2: github.webhook_secrets: an empty secret protects nothing"},
 		"no secrets":                  {"github:\n  webhook_secrets: []\n", nil, ":2: github.webhook_secrets: an empty list of secrets accepts nothing"},
 		"a secret that is no list":    {"github:\n  webhook_secrets: s3cr3t-value\n", nil, ":2: github.webhook_secrets: want a list of secrets"},
@@ -614,6 +617,13 @@ func TestServerRefuses(t *testing.T) {
 		"a model priced twice":        {"prices:\n  m: { input: 1, output: 1 }\n  m: { input: 2, output: 1 }\n", nil, ":3: prices.m: given twice"},
 		"a number as a model":         {"prices:\n  3: { input: 1, output: 1 }\n", nil, ":2: prices: want the name of a model, got the number 3"},
 		"embedded that is no mapping": {"repository: 3\n", nil, ":1: repository: want a mapping"},
+		"a prefix that is a word":     {"chat: {prefix: slipway}\n", nil, ":1: chat.prefix: want / or a word such as \"/slipway \""},
+		"a prefix without its blank":  {"chat: {prefix: /slipway}\n", nil, ":1: chat.prefix: want / or a word"},
+		"a prefix of two lines":       {"chat: {prefix: \"/\\n\"}\n", nil, ":1: chat.prefix: want / or a word"},
+		"a mention as a prefix":       {"chat: {prefix: '@'}\n", nil, ":1: chat.prefix: want / or a word"},
+		"a bot that is no list":       {"chat: {bots: renovate}\n", nil, ":1: chat.bots: want a list of Apps, such as [renovate], got the text"},
+		"a bot with a slash":          {"chat: {bots: [app/renovate]}\n", nil, ":1: chat.bots: \"app/renovate\" is no App's name"},
+		"bots without a cap":          {"chat: {bots_per_day: 0}\n", nil, ":1: chat.bots_per_day: want a whole number from 1"},
 		"a misspelt variable":         {"", []string{"SLIPWAY_GITHUB_WEBHOOK_SECRET=s3cr3t-value"}, "environment: SLIPWAY_GITHUB_WEBHOOK_SECRET: unknown variable; valid: SLIPWAY_GITHUB_APP_ID"},
 		"a bad variable":              {"", []string{"SLIPWAY_SLOTS_BUILDS=lots"}, "environment: SLIPWAY_SLOTS_BUILDS: want a whole number from 1 to 64, got lots"},
 		"an empty secret among two":   {"", []string{"SLIPWAY_GITHUB_WEBHOOK_SECRETS=s3cr3t-value,"}, "an empty secret protects nothing"},

@@ -193,6 +193,18 @@ func kindOf(name string) (runtimeKind, error) {
 	return runtimeKind{}, fmt.Errorf("unknown runtime %q; there are: %s", name, strings.Join(have, ", "))
 }
 
+// String is the target as a link of a chain is written.
+func (t Target) String() string {
+	s := t.Runtime
+	if t.Model != "" {
+		s += ":" + t.Model
+	}
+	if t.Effort != "" {
+		s += "@" + t.Effort
+	}
+	return s
+}
+
 // check says whether the target's runtime can be run and takes its effort.
 func (t Target) check() error {
 	kind, err := kindOf(t.Runtime)

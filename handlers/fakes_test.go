@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/queue"
@@ -90,9 +91,12 @@ type shelf struct {
 	failPut  error      // once
 	sendErr  error
 	failSend error // once, after the signal was taken
+	taken    map[string]int64
 }
 
-func newShelf() *shelf { return &shelf{signals: map[string][]queue.Signal{}} }
+func newShelf() *shelf {
+	return &shelf{signals: map[string][]queue.Signal{}, taken: map[string]int64{}}
+}
 
 func (s *shelf) Put(_ context.Context, j queue.Job) (queue.Job, bool, error) {
 	if s.failPut != nil {
@@ -149,6 +153,15 @@ func (s *shelf) List(_ context.Context, q queue.Query) ([]queue.Job, error) {
 		}
 	}
 	return out, nil
+}
+
+// Take counts for ever: no window ends in a test.
+func (s *shelf) Take(_ context.Context, bucket string, n int64, limit queue.Limit) (time.Duration, error) {
+	if s.taken[bucket]+n > limit[0].Max {
+		return limit[0].Per, nil
+	}
+	s.taken[bucket] += n
+	return 0, nil
 }
 
 func (s *shelf) finish() {

@@ -20,10 +20,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/google/go-github/v60/github"
 	"github.com/palantir/go-githubapp/githubapp"
 
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
@@ -42,6 +45,7 @@ type Jobs interface {
 	Put(ctx context.Context, j queue.Job) (open queue.Job, added bool, err error)
 	Send(ctx context.Context, jobID string, s queue.Signal) error
 	List(ctx context.Context, q queue.Query) ([]queue.Job, error)
+	Take(ctx context.Context, bucket string, n int64, limit queue.Limit) (wait time.Duration, err error)
 }
 
 // GitHub is what the handlers need of GitHub.
@@ -69,14 +73,17 @@ type Options struct {
 	// Approval says why the plan that waits cannot be approved by that hash, in
 	// plain words, or nothing.
 	Approval func(ctx context.Context, build queue.Job, hash string) (refusal string, err error)
+	// Settings are the values that count in a repository now. A *config.Error
+	// says what is wrong with its file.
+	Settings func(ctx context.Context, r forge.Repo) ([]config.Setting, error)
 	// Decide returns what decide decided the first time that the delivery at
-	// hand got there, also if the worker died since.
-	Decide func(ctx context.Context, decide func(context.Context) (Decision, error)) (Decision, error)
+	// hand got to the choice of that name, also if the worker died since.
+	Decide func(ctx context.Context, choice string, decide func(context.Context) (Decision, error)) (Decision, error)
 
-	AppID  int64
-	Slug   string // the App's name in its own comments' author, slug[bot]
-	Prefix string // of commands; "/" when empty
-	Label  string // that acts as /build; "slipway:build" when empty
+	AppID int64
+	Slug  string      // the App's name in its own comments' author, slug[bot]
+	Label string      // that acts as /build; "slipway:build" when empty
+	Chat  config.Chat // an empty prefix is "/"
 }
 
 // Handlers handles the deliveries of an App.
@@ -95,13 +102,16 @@ type event interface {
 // New returns the handlers, or says which option is missing.
 func New(o Options) (*Handlers, error) {
 	switch {
-	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Approval == nil || o.Decide == nil:
-		return nil, errors.New("handlers: Jobs, GitHub, Account, Approval and Decide are needed")
+	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Approval == nil || o.Settings == nil || o.Decide == nil:
+		return nil, errors.New("handlers: Jobs, GitHub, Account, Approval, Settings and Decide are needed")
 	case o.AppID == 0 || o.Slug == "":
 		return nil, errors.New("handlers: the App's id and slug are needed to leave its own comments alone")
 	}
-	if o.Prefix == "" {
-		o.Prefix = "/"
+	if slices.ContainsFunc(o.Chat.Bots, func(name string) bool { return strings.EqualFold(name, o.Slug) }) {
+		return nil, fmt.Errorf("handlers: chat.bots: %s is this App itself, which would answer itself", o.Slug)
+	}
+	if o.Chat.Prefix == "" {
+		o.Chat.Prefix = "/"
 	}
 	if o.Label == "" {
 		o.Label = "slipway:build"
@@ -186,7 +196,7 @@ func triggerOf(delivery string, repo *github.Repository, install *github.Install
 			DefaultBranch: repo.GetDefaultBranch(),
 		},
 		ticket: ticketOf(issue),
-		by:     forge.Person{Login: sender.GetLogin(), ID: sender.GetID()},
+		by:     forge.Person{Login: sender.GetLogin(), ID: sender.GetID(), Bot: machine(sender)},
 		on:     forge.Subject{Ticket: issue.GetNumber()},
 	}
 	switch {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/slipway-dev/slipway/app/githubsim"
 	"github.com/slipway-dev/slipway/app/inbox"
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
@@ -133,7 +134,8 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 		Jobs: store, GitHub: quiet{ids}, AppID: 1, Slug: "slipway",
 		Account:  func(context.Context, queue.Job) (report.Build, error) { return report.Build{}, nil },
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
-		Decide: func(ctx context.Context, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
+		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
+		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},
 	})
