@@ -61,7 +61,7 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	}
 	a := &App{conf: conf, store: store, engine: engine, hub: hub, inbox: in, log: log}
 	a.handlers, err = handlers.New(handlers.Options{
-		Jobs: store, GitHub: hub, Account: a.account, Approval: a.approval, Settings: a.settings, Decide: a.decide,
+		Jobs: store, GitHub: hub, Account: a.account, Approval: a.approval, Settings: a.settings, Proposed: a.proposed, Decide: a.decide,
 		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Chat: conf.Chat,
 	})
 	return a, err
@@ -233,6 +233,22 @@ func (a *App) settings(ctx context.Context, r forge.Repo) ([]config.Setting, err
 		return nil, err
 	}
 	return effective(a.engine, text)
+}
+
+// proposed reads the configuration that a pull request wants. One that takes
+// the file away wants the layers below.
+func (a *App) proposed(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error) {
+	hub := a.hub.ForRepo(r, pull)
+	defer hub.Close(context.WithoutCancel(ctx))
+	if changed, err = hub.Changes(ctx, pull, pipeline.ConfigFile); err != nil || !changed {
+		return false, err
+	}
+	text, err := hub.File(ctx, pipeline.ConfigFile, sha)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return true, err
+	}
+	_, err = a.engine.Layered(text)
+	return true, err
 }
 
 // approval says why the plan of a build cannot be approved by that hash.

@@ -182,6 +182,14 @@ func CheckRuntime(name string) error {
 	return err
 }
 
+func runtimeNames() []string {
+	var out []string
+	for _, k := range runtimeKinds {
+		out = append(out, k.name)
+	}
+	return out
+}
+
 func kindOf(name string) (runtimeKind, error) {
 	var have []string
 	for _, k := range runtimeKinds {

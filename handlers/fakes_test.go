@@ -19,6 +19,7 @@ type hub struct {
 	comments  []forge.Comment
 	reactions map[forge.Subject][]string
 	unlabeled []string
+	checks    []forge.Check
 	pull      *forge.Pull
 	tickets   map[int]int // of pull requests
 	calls     []string
@@ -69,6 +70,11 @@ func (g *hub) EnsureComment(_ context.Context, _ forge.Repo, c forge.Comment) (f
 func (g *hub) Unlabel(_ context.Context, _ forge.Repo, _ int, label string) error {
 	g.unlabeled = append(g.unlabeled, label)
 	return g.called("unlabel")
+}
+
+func (g *hub) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
+	g.checks = append(g.checks, c)
+	return c, g.called("check")
 }
 
 func (g *hub) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {

@@ -34,9 +34,11 @@ type world struct {
 	refusal string                       // of any approval
 	decided map[string]handlers.Decision // by delivery and choice
 	conf    config.Repo
-	broken  error  // of the configuration
-	handled string // the delivery at hand
-	between func() // what happens after a decision, if anything
+	broken  error // of the configuration
+
+	untouched bool   // pull requests leave the configuration alone
+	handled   string // the delivery at hand
+	between   func() // what happens after a decision, if anything
 }
 
 func newWorld(t *testing.T) *world { return newWorldOf(t, config.Chat{}) }
@@ -63,6 +65,7 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 		},
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return w.conf.Settings(), w.broken },
 		Chat:     chat,
+		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return !w.untouched, w.broken },
 		Decide: func(ctx context.Context, choice string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			at := w.handled + " " + choice
 			if known, ok := w.decided[at]; ok {

@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -332,4 +333,67 @@ func TestABotOnTheList(t *testing.T) {
 			t.Fatalf("error %v", err)
 		}
 	})
+}
+
+// proposes is a pull_request event.
+type proposes struct {
+	Action       string         `json:"action"`
+	Number       int            `json:"number"`
+	PullRequest  any            `json:"pull_request"`
+	Repository   repositoryBody `json:"repository"`
+	Sender       account        `json:"sender"`
+	Installation *numbered      `json:"installation,omitempty"`
+}
+
+func (w *world) propose(action string) {
+	w.Helper()
+	like := newEvent("", reader)
+	payload, err := json.Marshal(proposes{
+		Action: action, Number: 31, Repository: like.Repository, Sender: reader, Installation: like.Installation,
+		PullRequest: map[string]any{"number": 31, "head": map[string]string{"sha": "c0ffee"}},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if err := w.h.Handle(w.Context(), handlers.Delivery{ID: guid, Event: "pull_request", Payload: payload}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func TestAConfigurationThatAPullRequestBrings(t *testing.T) {
+	for action, judged := range map[string]bool{"opened": true, "reopened": true, "synchronize": true, "closed": false, "edited": false, "labeled": false} {
+		w := newWorld(t)
+		w.propose(action)
+		if (len(w.hub.checks) == 1) != judged {
+			t.Errorf("%s: checks %+v", action, w.hub.checks)
+		}
+	}
+	w := newWorld(t)
+	w.propose("opened")
+	if c := w.hub.checks[0]; c.Name != "slipway/config" || c.HeadSHA != "c0ffee" || c.ExternalID != "config:c0ffee" || c.Conclusion != "success" || len(c.Notes) > 0 {
+		t.Errorf("a good one: %+v", c)
+	}
+	_, w.broken = config.Parse([]byte("limits:\n  usd_per_biuld: 3\n\nruntime: \"\\u202e@mona\"\n"), ".github/slipway.yml")
+	w.propose("synchronize")
+	c := w.hub.checks[1]
+	want := []forge.Note{
+		{Path: ".github/slipway.yml", Line: 2, Level: "failure", Title: "limits.usd_per_biuld"},
+		{Path: ".github/slipway.yml", Line: 4, Level: "failure", Title: "runtime"},
+	}
+	if c.Conclusion != "failure" || c.Title != "2 problems" || len(c.Notes) != len(want) {
+		t.Fatalf("a bad one: %+v", c)
+	}
+	for i, n := range c.Notes {
+		if n.Text == "" || strings.ContainsRune(n.Text, '\u202e') {
+			t.Errorf("text %q", n.Text)
+		}
+		if n.Text = ""; n != want[i] {
+			t.Errorf("note %+v, want %+v", n, want[i])
+		}
+	}
+	w.untouched = true
+	w.propose("synchronize")
+	if len(w.hub.checks) != 2 {
+		t.Errorf("one that leaves it alone: %+v", w.hub.checks[2:])
+	}
 }

@@ -166,6 +166,11 @@ func brokenText(wrong *config.Error) string {
 	return b.String()
 }
 
+// configText is what a check says of a configuration that is valid.
+func configText(file string) string {
+	return fmt.Sprintf("With this commit the configuration is valid. What counts is %s as it stands on the default branch.", code(file))
+}
+
 // overText says that a person typed too much for now.
 func overText(t trigger, limit queue.Rate) string {
 	span := "an hour"
@@ -185,10 +190,18 @@ func cell(s string) string {
 func code(s string) string { return codeOf(s, 80) }
 
 func codeOf(s string, longest int) string {
+	if text := strings.TrimSpace(printable(strings.ReplaceAll(s, "`", ""), longest)); text != "" {
+		return "`" + text + "`"
+	}
+	return "(empty)"
+}
+
+// printable is the beginning of a text without what cannot be seen.
+func printable(s string, longest int) string {
 	var b strings.Builder
 	n := 0
 	for _, r := range s {
-		if r == '`' || !unicode.IsPrint(r) {
+		if !unicode.IsPrint(r) {
 			continue
 		}
 		if n == longest {
@@ -198,8 +211,5 @@ func codeOf(s string, longest int) string {
 		b.WriteRune(r)
 		n++
 	}
-	if text := strings.TrimSpace(b.String()); text != "" {
-		return "`" + text + "`"
-	}
-	return "(empty)"
+	return b.String()
 }

@@ -49,9 +49,10 @@ func TestTexts(t *testing.T) {
 			{Line: 3, Key: "limits.usd", Text: "unknown key; valid here: usd_per_build"},
 			{Text: "not one YAML document: <b>@mona</b> fixes #3"},
 		}}),
-		"over-hour":  overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
-		"over-day":   overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
-		"help-write": helpText(forge.Write, "/slipway ", "slipway:build"),
+		"config-valid": configText(".github/slipway.yml"),
+		"over-hour":    overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
+		"over-day":     overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
+		"help-write":   helpText(forge.Write, "/slipway ", "slipway:build"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", name+".md")

@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-github/v60/github"
 
 	"github.com/slipway-dev/slipway/app/githubsim"
 	"github.com/slipway-dev/slipway/config"
@@ -26,6 +29,13 @@ func (s *server) wroteSince(n int) (comments, reactions []string) {
 		}
 	}
 	return comments, reactions
+}
+
+// hub looks at GitHub with a client of the App's.
+func (s *server) hub() *github.Client {
+	s.Helper()
+	_, c := client(s.T, githubsim.Remote{URL: s.sim.URL()}, "harbour", "greeter")
+	return c
 }
 
 // commit puts files on the default branch, as a person.
@@ -163,5 +173,63 @@ func TestAnotherPrefix(t *testing.T) {
 		if d.StatusCode != http.StatusAccepted {
 			t.Errorf("delivery %+v", d)
 		}
+	}
+}
+
+// A pull request that changes the configuration is told on its commit, line by
+// line, what is wrong with it, or that it is fine; whoever sends it, and also
+// where the file has more mistakes than GitHub takes in one request.
+func TestAConfigurationInAPullRequest(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, company)
+	file := ".github/slipway.yml"
+	propose := func(files map[string]string, deleted ...string) (sha string) {
+		made, err := s.sim.Commit(t.Context(), githubsim.CommitSpec{Repo: fullName, Branch: "configure", By: "stranger", Message: "Configure", Files: files, Deleted: deleted})
+		must(t, err)
+		return made.SHA
+	}
+	checks := func(sha string) []*github.CheckRun {
+		s.rest()
+		got, _, err := s.hub().Checks.ListCheckRunsForRef(t.Context(), "harbour", "greeter", sha, &github.ListCheckRunsOptions{CheckName: github.String("slipway/config")})
+		must(t, err)
+		return got.CheckRuns
+	}
+	bad := propose(map[string]string{file: "runtime: claude_code\nlimits:\n  usd_per_biuld: 3\n  max_parallel_issues: many\n"})
+	_, err := s.sim.OpenPull(t.Context(), githubsim.PullSpec{Repo: fullName, Title: "Configure", Head: "configure", By: "stranger"})
+	must(t, err)
+	runs := checks(bad)
+	if len(runs) != 1 || runs[0].GetConclusion() != "failure" || runs[0].GetOutput().GetTitle() != "2 problems" {
+		t.Fatalf("check runs %v", runs)
+	}
+	notes, _, err := s.hub().Checks.ListCheckRunAnnotations(t.Context(), "harbour", "greeter", runs[0].GetID(), nil)
+	must(t, err)
+	if len(notes) != 2 || notes[0].GetPath() != file || notes[0].GetStartLine() != 3 || notes[1].GetStartLine() != 4 ||
+		!strings.Contains(notes[0].GetMessage(), "unknown key") || notes[1].GetTitle() != "limits.max_parallel_issues" {
+		t.Errorf("annotations %v", notes)
+	}
+
+	var many strings.Builder
+	for i := range 120 {
+		fmt.Fprintf(&many, "wrong_%d: 1\n", i)
+	}
+	sha := propose(map[string]string{file: many.String()})
+	if runs = checks(sha); len(runs) != 1 || runs[0].GetOutput().GetAnnotationsCount() != 120 {
+		t.Errorf("120 problems: %v", runs)
+	}
+	if runs = checks(propose(map[string]string{file: "limits:\n  usd_per_build: 3\n"})); len(runs) != 1 || runs[0].GetConclusion() != "success" {
+		t.Errorf("a good one: %v", runs)
+	}
+	if runs = checks(propose(nil, file)); len(runs) != 1 || runs[0].GetConclusion() != "success" {
+		t.Errorf("none at all: %v", runs)
+	}
+	made, err := s.sim.Commit(t.Context(), githubsim.CommitSpec{Repo: fullName, Branch: "other", By: "stranger", Message: "Say", Files: map[string]string{"slipway.yml": "wrong: 1\n"}})
+	must(t, err)
+	_, err = s.sim.OpenPull(t.Context(), githubsim.PullSpec{Repo: fullName, Title: "Say", Head: "other", By: "stranger"})
+	must(t, err)
+	if runs = checks(made.SHA); len(runs) != 0 {
+		t.Errorf("one that leaves it alone: %v", runs)
+	}
+	if builds := s.jobs(pipeline.KindBuild); len(builds) > 0 {
+		t.Errorf("builds %+v", builds)
 	}
 }

@@ -67,6 +67,9 @@ func (quiet) Unlabel(context.Context, forge.Repo, int, string) error { return ni
 func (quiet) PullTicket(context.Context, forge.Repo, int) (int, bool, error) {
 	return 0, false, nil
 }
+func (quiet) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
+	return c, nil
+}
 func (quiet) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {
 	return forge.Pull{}, false, nil
 }
@@ -135,6 +138,7 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 		Account:  func(context.Context, queue.Job) (report.Build, error) { return report.Build{}, nil },
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
+		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return false, nil },
 		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},
