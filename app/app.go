@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
 	"github.com/slipway-dev/slipway/queue"
@@ -62,8 +63,8 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	}
 	a := &App{conf: conf, store: store, engine: engine, hub: hub, inbox: in, log: log}
 	a.handlers, err = handlers.New(handlers.Options{
-		Jobs: store, GitHub: hub, Account: a.account, Approval: a.approval, Decide: a.decide,
-		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label,
+		Jobs: store, GitHub: hub, Account: a.account, Approval: a.approval, Settings: a.settings, Proposed: a.proposed, Decide: a.decide,
+		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Chat: conf.Chat,
 	})
 	if err != nil {
 		return nil, err
@@ -168,12 +169,9 @@ func (a *App) deliver(ctx context.Context, t *queue.Task) error {
 // delivery that is being handled.
 type deliveryTask struct{}
 
-// keyDecision is the key of a delivery's only journal entry, a choice.
-const keyDecision = "decision"
-
 // decide records what a delivery's handler decides in the delivery's journal,
-// before it is acted on.
-func (a *App) decide(ctx context.Context, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
+// as a choice of that name, before it is acted on.
+func (a *App) decide(ctx context.Context, choice string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 	task, ok := ctx.Value(deliveryTask{}).(*queue.Task)
 	if !ok {
 		return handlers.Decision{}, errors.New("decide: no delivery is being handled")
@@ -182,14 +180,14 @@ func (a *App) decide(ctx context.Context, decide func(context.Context) (handlers
 	if err != nil {
 		return handlers.Decision{}, fmt.Errorf("open the delivery's journal: %w", err)
 	}
-	if known, ok, err := step.Get[handlers.Decision](journal, keyDecision); ok || err != nil {
+	if known, ok, err := step.Get[handlers.Decision](journal, choice); ok || err != nil {
 		return known, err
 	}
 	decided, err := decide(ctx)
 	if err != nil {
 		return decided, err
 	}
-	return step.Choose(ctx, journal, keyDecision, decided)
+	return step.Choose(ctx, journal, choice, decided)
 }
 
 // giveUpDelivery says on the thread that a webhook is buried.
@@ -215,9 +213,9 @@ func (a *App) build(ctx context.Context, t *queue.Task) error {
 	if err != nil {
 		return err
 	}
-	forge := a.hub.ForRepo(req.Repo, req.Ticket.Number)
-	defer forge.Close(context.WithoutCancel(ctx))
-	final, err := Claim{Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: forge}.Build(ctx)
+	hub := a.hub.ForRepo(req.Repo, req.Ticket.Number)
+	defer hub.Close(context.WithoutCancel(ctx))
+	final, err := Claim{Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub}.Build(ctx)
 	if err != nil {
 		return later(err)
 	}
@@ -231,14 +229,41 @@ func (a *App) giveUp(ctx context.Context, t *queue.Task, cause error) error {
 	if err != nil {
 		return err
 	}
-	forge := a.hub.ForRepo(req.Repo, req.Ticket.Number)
-	defer forge.Close(context.WithoutCancel(ctx))
-	return pipeline.GiveUp(ctx, a.store, forge, req, cause)
+	hub := a.hub.ForRepo(req.Repo, req.Ticket.Number)
+	defer hub.Close(context.WithoutCancel(ctx))
+	return pipeline.GiveUp(ctx, a.store, hub, req, cause)
 }
 
 // account is where a build stands now.
 func (a *App) account(ctx context.Context, job queue.Job) (report.Build, error) {
 	return pipeline.Read(ctx, a.store, job.ID)
+}
+
+// settings are the values that a build of the repository would get now.
+func (a *App) settings(ctx context.Context, r forge.Repo) ([]config.Setting, error) {
+	hub := a.hub.ForRepo(r, 0)
+	defer hub.Close(context.WithoutCancel(ctx))
+	text, err := hub.File(ctx, pipeline.ConfigFile, "")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return effective(a.engine, text)
+}
+
+// proposed reads the configuration that a pull request wants. One that takes
+// the file away wants the layers below.
+func (a *App) proposed(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error) {
+	hub := a.hub.ForRepo(r, pull)
+	defer hub.Close(context.WithoutCancel(ctx))
+	if changed, err = hub.Changes(ctx, pull, pipeline.ConfigFile); err != nil || !changed {
+		return false, err
+	}
+	text, err := hub.File(ctx, pipeline.ConfigFile, sha)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return true, err
+	}
+	_, err = a.engine.Layered(text)
+	return true, err
 }
 
 // approval says why the plan of a build cannot be approved by that hash.
@@ -247,9 +272,9 @@ func (a *App) approval(ctx context.Context, job queue.Job, hash string) (refusal
 	if err != nil {
 		return "", err
 	}
-	forge := a.hub.ForRepo(req.Repo, req.Ticket.Number)
-	defer forge.Close(context.WithoutCancel(ctx))
-	return a.engine.Approval(ctx, a.store, forge, req, hash)
+	hub := a.hub.ForRepo(req.Repo, req.Ticket.Number)
+	defer hub.Close(context.WithoutCancel(ctx))
+	return a.engine.Approval(ctx, a.store, hub, req, hash)
 }
 
 func request(job queue.Job) (pipeline.Request, error) {

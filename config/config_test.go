@@ -225,8 +225,8 @@ func TestPrices(t *testing.T) {
 	}
 }
 
-func TestParseSetsEveryKey(t *testing.T) {
-	const file = `# all that there is
+// everyKey sets every knob but most roles of models.
+const everyKey = `# all that there is
 runtime: command
 models: { default: opus, coder: "claude_code:sonnet" }
 commands:
@@ -275,7 +275,55 @@ pipeline:
   approval_expires_in_hours: 24
   keep_refs_days: 7
 `
-	got, err := Parse([]byte(file), "a.yml")
+
+// refusals are files that Parse refuses, and what it says.
+var refusals = map[string]struct{ file, want string }{
+	"an unknown key":                  {"runtime: replay\ncolour: red\n", "f.yml:2: colour: unknown key; valid here: build, commands, limits, models, pipeline, review, runtime"},
+	"an unknown key in a section":     {"limits:\n  usd_per_month: 3\n", "f.yml:2: limits.usd_per_month: unknown key; valid here: calls_per_day, max_parallel_agents, max_parallel_issues, minutes_per_build, minutes_per_day, usd_per_build, usd_per_call, usd_per_day"},
+	"a knob in the wrong section":     {"pipeline:\n\n  max_parallel_issues: 3\n", "f.yml:3: pipeline.max_parallel_issues: unknown key here; it belongs at limits.max_parallel_issues"},
+	"an approval that nobody knows":   {"build:\n  approval: always\n", "f.yml:2: build.approval: want never or plan, got \"always\""},
+	"a barrier that nobody knows":     {"pipeline:\n  barrier: wall\n", "f.yml:2: pipeline.barrier: want none or level, got \"wall\""},
+	"a switch that is no truth value": {"pipeline:\n  check_ci: 1\n", "f.yml:2: pipeline.check_ci: want true or false, got the number 1"},
+	"an unknown model key":            {"models:\n  codr: opus\n", "f.yml:2: models.codr: unknown key; valid here: architect, ci_fixer, code_reviewer, coder, default, git, integration_tester, issue_advisor, issue_writer, lens, merger, pm, qa, qa_synthesizer, replan, retry_advisor, sprint_planner, tech_lead, verifier"},
+	"text for a number":               {"limits:\n  max_parallel_issues: many\n", `f.yml:2: limits.max_parallel_issues: want a whole number from 1 to 64, got the text "many"`},
+	"a number in quotes":              {"limits:\n  max_parallel_issues: '8'\n", `f.yml:2: limits.max_parallel_issues: want a whole number from 1 to 64, got the text "8"`},
+	"a number out of range":           {"limits: {max_parallel_issues: 0}\n", "f.yml:1: limits.max_parallel_issues: want a whole number from 1 to 64, got 0"},
+	"a fraction for a whole number":   {"pipeline: {agent_max_turns: 1.5}", "f.yml:1: pipeline.agent_max_turns: want a whole number from 1 to 10000, got the number 1.5"},
+	"a number for text":               {"build:\n  base: 1.0\n", "f.yml:2: build.base: want text, got the number 1.0"},
+	"a truth value for text":          {"build:\n  base: true\n", "f.yml:2: build.base: want text, got the truth value true"},
+	"nothing":                         {"commands:\n  test:\n", "f.yml:2: commands.test: want text, got nothing"},
+	"empty text":                      {"commands:\n  test: ''\n", "f.yml:2: commands.test: empty; leave the key out instead"},
+	"a list for text":                 {"commands:\n  test: [npm, test]\n", "f.yml:2: commands.test: want text, got a list"},
+	"a list for money":                {"limits:\n  usd_per_build:\n    - 3\n", "f.yml:3: limits.usd_per_build: want an amount in US dollars such as 12.50, got a list"},
+	"negative money":                  {"limits: {usd_per_build: -3}", "f.yml:1: limits.usd_per_build: want an amount in US dollars such as 25 or 12.50, with at most six decimal places"},
+	"endless money":                   {"limits: {usd_per_build: .inf}", "f.yml:1: limits.usd_per_build: want an amount in US dollars such as 25 or 12.50, with at most six decimal places"},
+	"a ratio above one":               {"pipeline: {failure_abort_ratio: 80}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got 80"},
+	"no number as a ratio":            {"pipeline: {failure_abort_ratio: .nan}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got .nan"},
+	"text for a section":              {"limits: 3\n", "f.yml:1: limits: want a mapping with the keys calls_per_day, max_parallel_agents, max_parallel_issues, minutes_per_build, minutes_per_day, usd_per_build, usd_per_call, usd_per_day, got the number 3"},
+	"a list for the file":             {"- a\n", "f.yml:1: want a mapping with the keys build, commands, limits, models, pipeline, review, runtime, got a list"},
+	"a key twice":                     {"runtime: replay\nruntime: command\n", "f.yml:2: runtime: given twice"},
+	"an option as a fallback":         {"models: {coder: 'opus | --dangerous'}", `f.yml:1: models.coder: "--dangerous" is no name of a model`},
+	"an unknown effort":               {"models: {coder: opus@hihg}", `f.yml:1: models.coder: "opus@hihg": unknown effort "hihg"; there are: none, minimal, low, medium, high, xhigh, max`},
+	"an effort that is missing":       {"models: {coder: opus@}", `f.yml:1: models.coder: "opus@": unknown effort ""; there are: none, minimal, low, medium, high, xhigh, max`},
+	"an effort of another runtime":    {"models: {coder: 'claude_code:opus@none'}", `f.yml:1: models.coder: claude_code has no effort "none"; it has: low, medium, high, xhigh, max`},
+	"a chain without an end":          {"models: {coder: 'opus |'}", `f.yml:1: models.coder: "opus |" has an empty link; want MODEL, or MODEL | FALLBACK`},
+	"a chain in a circle":             {"models: {coder: 'opus|haiku|opus'}", `f.yml:1: models.coder: "opus" is in the chain twice`},
+	"a list of models":                {"models:\n  coder: [opus, haiku]\n", "f.yml:2: models.coder: want text, got a list"},
+	"two words as a model":            {"models: {coder: opus or haiku}", `f.yml:1: models.coder: "opus or haiku" is no name of a model`},
+	"prices of a repository's own":    {"prices: {gpt: {input: 0, output: 0}}", "f.yml:1: prices: prices stand at the top of the server's own file, and nowhere else: a repository could make its builds look free"},
+	"an option as a model":            {"models: {coder: --dangerous}", `f.yml:1: models.coder: "--dangerous" is no name of a model`},
+	"an alias":                        {"runtime: &r replay\nbuild: *r\n", "f.yml:2: build: want a mapping with the keys approval, base, branch, label, got an alias, which is not supported"},
+	"an option as a branch":           {"build: {base: --upload-pack=x}", `f.yml:1: build.base: "--upload-pack=x" is no name of a branch`},
+	"a branch that leaves":            {"build: {base: a/../b}", `f.yml:1: build.base: "a/../b" is no name of a branch`},
+	"an unknown placeholder":          {`build: {branch: "x/{tikcet}"}`, "f.yml:1: build.branch: unknown placeholder {tikcet}; there are: {ticket}, {slug}"},
+	"one branch for all":              {`build: {branch: "slipway"}`, "f.yml:1: build.branch: want {ticket} in the name, so that no two tickets share a branch"},
+	"no YAML":                         {"a:\n  - b\n c: [", "f.yml:3: not YAML: "},
+	"two documents":                   {"runtime: replay\n---\nruntime: command\n", "f.yml"},
+	"several mistakes at once":        {"colour: red\nruntime: 5\n", "f.yml:1: colour: unknown key; valid here: build, commands, limits, models, pipeline, review, runtime\nf.yml:2: runtime: want text, got the number 5"},
+}
+
+func TestParseSetsEveryKey(t *testing.T) {
+	got, err := Parse([]byte(everyKey), "a.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,50 +357,7 @@ pipeline:
 }
 
 func TestParseRefuses(t *testing.T) {
-	for name, c := range map[string]struct{ file, want string }{
-		"an unknown key":                  {"runtime: replay\ncolour: red\n", "f.yml:2: colour: unknown key; valid here: build, commands, limits, models, pipeline, review, runtime"},
-		"an unknown key in a section":     {"limits:\n  usd_per_month: 3\n", "f.yml:2: limits.usd_per_month: unknown key; valid here: calls_per_day, max_parallel_agents, max_parallel_issues, minutes_per_build, minutes_per_day, usd_per_build, usd_per_call, usd_per_day"},
-		"a knob in the wrong section":     {"pipeline:\n\n  max_parallel_issues: 3\n", "f.yml:3: pipeline.max_parallel_issues: unknown key here; it belongs at limits.max_parallel_issues"},
-		"an approval that nobody knows":   {"build:\n  approval: always\n", "f.yml:2: build.approval: want never or plan, got \"always\""},
-		"a barrier that nobody knows":     {"pipeline:\n  barrier: wall\n", "f.yml:2: pipeline.barrier: want none or level, got \"wall\""},
-		"a switch that is no truth value": {"pipeline:\n  check_ci: 1\n", "f.yml:2: pipeline.check_ci: want true or false, got the number 1"},
-		"an unknown model key":            {"models:\n  codr: opus\n", "f.yml:2: models.codr: unknown key; valid here: architect, ci_fixer, code_reviewer, coder, default, git, integration_tester, issue_advisor, issue_writer, lens, merger, pm, qa, qa_synthesizer, replan, retry_advisor, sprint_planner, tech_lead, verifier"},
-		"text for a number":               {"limits:\n  max_parallel_issues: many\n", `f.yml:2: limits.max_parallel_issues: want a whole number from 1 to 64, got the text "many"`},
-		"a number in quotes":              {"limits:\n  max_parallel_issues: '8'\n", `f.yml:2: limits.max_parallel_issues: want a whole number from 1 to 64, got the text "8"`},
-		"a number out of range":           {"limits: {max_parallel_issues: 0}\n", "f.yml:1: limits.max_parallel_issues: want a whole number from 1 to 64, got 0"},
-		"a fraction for a whole number":   {"pipeline: {agent_max_turns: 1.5}", "f.yml:1: pipeline.agent_max_turns: want a whole number from 1 to 10000, got the number 1.5"},
-		"a number for text":               {"build:\n  base: 1.0\n", "f.yml:2: build.base: want text, got the number 1.0"},
-		"a truth value for text":          {"build:\n  base: true\n", "f.yml:2: build.base: want text, got the truth value true"},
-		"nothing":                         {"commands:\n  test:\n", "f.yml:2: commands.test: want text, got nothing"},
-		"empty text":                      {"commands:\n  test: ''\n", "f.yml:2: commands.test: empty; leave the key out instead"},
-		"a list for text":                 {"commands:\n  test: [npm, test]\n", "f.yml:2: commands.test: want text, got a list"},
-		"a list for money":                {"limits:\n  usd_per_build:\n    - 3\n", "f.yml:3: limits.usd_per_build: want an amount in US dollars such as 12.50, got a list"},
-		"negative money":                  {"limits: {usd_per_build: -3}", "f.yml:1: limits.usd_per_build: want an amount in US dollars such as 25 or 12.50, with at most six decimal places"},
-		"endless money":                   {"limits: {usd_per_build: .inf}", "f.yml:1: limits.usd_per_build: want an amount in US dollars such as 25 or 12.50, with at most six decimal places"},
-		"a ratio above one":               {"pipeline: {failure_abort_ratio: 80}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got 80"},
-		"no number as a ratio":            {"pipeline: {failure_abort_ratio: .nan}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got .nan"},
-		"text for a section":              {"limits: 3\n", "f.yml:1: limits: want a mapping with the keys calls_per_day, max_parallel_agents, max_parallel_issues, minutes_per_build, minutes_per_day, usd_per_build, usd_per_call, usd_per_day, got the number 3"},
-		"a list for the file":             {"- a\n", "f.yml:1: want a mapping with the keys build, commands, limits, models, pipeline, review, runtime, got a list"},
-		"a key twice":                     {"runtime: replay\nruntime: command\n", "f.yml:2: runtime: given twice"},
-		"an option as a fallback":         {"models: {coder: 'opus | --dangerous'}", `f.yml:1: models.coder: "--dangerous" is no name of a model`},
-		"an unknown effort":               {"models: {coder: opus@hihg}", `f.yml:1: models.coder: "opus@hihg": unknown effort "hihg"; there are: none, minimal, low, medium, high, xhigh, max`},
-		"an effort that is missing":       {"models: {coder: opus@}", `f.yml:1: models.coder: "opus@": unknown effort ""; there are: none, minimal, low, medium, high, xhigh, max`},
-		"an effort of another runtime":    {"models: {coder: 'claude_code:opus@none'}", `f.yml:1: models.coder: claude_code has no effort "none"; it has: low, medium, high, xhigh, max`},
-		"a chain without an end":          {"models: {coder: 'opus |'}", `f.yml:1: models.coder: "opus |" has an empty link; want MODEL, or MODEL | FALLBACK`},
-		"a chain in a circle":             {"models: {coder: 'opus|haiku|opus'}", `f.yml:1: models.coder: "opus" is in the chain twice`},
-		"a list of models":                {"models:\n  coder: [opus, haiku]\n", "f.yml:2: models.coder: want text, got a list"},
-		"two words as a model":            {"models: {coder: opus or haiku}", `f.yml:1: models.coder: "opus or haiku" is no name of a model`},
-		"prices of a repository's own":    {"prices: {gpt: {input: 0, output: 0}}", "f.yml:1: prices: prices stand at the top of the server's own file, and nowhere else: a repository could make its builds look free"},
-		"an option as a model":            {"models: {coder: --dangerous}", `f.yml:1: models.coder: "--dangerous" is no name of a model`},
-		"an alias":                        {"runtime: &r replay\nbuild: *r\n", "f.yml:2: build: want a mapping with the keys approval, base, branch, label, got an alias, which is not supported"},
-		"an option as a branch":           {"build: {base: --upload-pack=x}", `f.yml:1: build.base: "--upload-pack=x" is no name of a branch`},
-		"a branch that leaves":            {"build: {base: a/../b}", `f.yml:1: build.base: "a/../b" is no name of a branch`},
-		"an unknown placeholder":          {`build: {branch: "x/{tikcet}"}`, "f.yml:1: build.branch: unknown placeholder {tikcet}; there are: {ticket}, {slug}"},
-		"one branch for all":              {`build: {branch: "slipway"}`, "f.yml:1: build.branch: want {ticket} in the name, so that no two tickets share a branch"},
-		"no YAML":                         {"a:\n  - b\n c: [", "f.yml:3: not YAML: "},
-		"two documents":                   {"runtime: replay\n---\nruntime: command\n", "f.yml"},
-		"several mistakes at once":        {"colour: red\nruntime: 5\n", "f.yml:1: colour: unknown key; valid here: build, commands, limits, models, pipeline, review, runtime\nf.yml:2: runtime: want text, got the number 5"},
-	} {
+	for name, c := range refusals {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse([]byte(c.file), "f.yml")
 			if err == nil {
@@ -498,6 +503,7 @@ github:
   webhook_secrets: [old-secret, new-secret]
   base_url: https://git.example.com/api/v3
 slots: { builds: 5 }
+chat: { prefix: "/slipway ", per_hour: 0, bots: ["Renovate[bot]", backport], bots_per_day: 3 }
 repository:
   limits: { usd_per_build: 3 }
 `
@@ -515,6 +521,7 @@ repository:
 			BaseURL: "https://git.example.com/api/v3/", Slug: "slipway",
 		},
 		Slots: Slots{Deliveries: 16, Builds: 5}, Repo: got.Repo,
+		Chat: Chat{Prefix: "/slipway ", Bots: []string{"renovate", "backport"}, BotsPerDay: 3},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -571,12 +578,13 @@ func TestServerEnvironment(t *testing.T) {
 	got, err := LoadServer("", []string{
 		"HOME=/h", "SLIPWAY_GITHUB_WEBHOOK_SECRETS=one, two", "SLIPWAY_GITHUB_BASE_URL=http://127.0.0.1:4000/api",
 		"SLIPWAY_GITHUB_PRIVATE_KEY=-----BEGIN", "SLIPWAY_SLOTS_BUILDS=3", "SLIPWAY_SANDBOX=none",
+		"SLIPWAY_CHAT_BOTS=renovate, backport[bot]",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(got.GitHub.WebhookSecrets) != 2 || got.GitHub.WebhookSecrets[1].Reveal() != "two" || got.Slots.Builds != 3 ||
-		got.Sandbox != "none" || got.GitHub.BaseURL != "http://127.0.0.1:4000/api/" {
+		got.Sandbox != "none" || !slices.Equal(got.Chat.Bots, []string{"renovate", "backport"}) || got.Chat.Prefix != "/" || got.Chat.PerHour != 200 || got.GitHub.BaseURL != "http://127.0.0.1:4000/api/" {
 		t.Errorf("got %+v", got)
 	}
 	if key, err := got.GitHub.Key(); err != nil || key.Reveal() != "-----BEGIN" {
@@ -590,7 +598,7 @@ func TestServerRefuses(t *testing.T) {
 		env  []string
 		want string
 	}{
-		"an unknown key":              {"lisen: x\n", nil, ":1: lisen: unknown key; valid here: github, listen, prices, record, sandbox, slots, state_dir"},
+		"an unknown key":              {"lisen: x\n", nil, ":1: lisen: unknown key; valid here: chat, github, listen, prices, record, sandbox, slots, state_dir"},
 		"an empty secret":             {"github:\n  webhook_secrets: ['']\n", nil, ":2: github.webhook_secrets: an empty secret protects nothing"},
 		"no secrets":                  {"github:\n  webhook_secrets: []\n", nil, ":2: github.webhook_secrets: an empty list of secrets accepts nothing"},
 		"a secret that is no list":    {"github:\n  webhook_secrets: s3cr3t-value\n", nil, ":2: github.webhook_secrets: want a list of secrets"},
@@ -614,6 +622,13 @@ func TestServerRefuses(t *testing.T) {
 		"a model priced twice":        {"prices:\n  m: { input: 1, output: 1 }\n  m: { input: 2, output: 1 }\n", nil, ":3: prices.m: given twice"},
 		"a number as a model":         {"prices:\n  3: { input: 1, output: 1 }\n", nil, ":2: prices: want the name of a model, got the number 3"},
 		"embedded that is no mapping": {"repository: 3\n", nil, ":1: repository: want a mapping"},
+		"a prefix that is a word":     {"chat: {prefix: slipway}\n", nil, ":1: chat.prefix: want / or a word such as \"/slipway \""},
+		"a prefix without its blank":  {"chat: {prefix: /slipway}\n", nil, ":1: chat.prefix: want / or a word"},
+		"a prefix of two lines":       {"chat: {prefix: \"/\\n\"}\n", nil, ":1: chat.prefix: want / or a word"},
+		"a mention as a prefix":       {"chat: {prefix: '@'}\n", nil, ":1: chat.prefix: want / or a word"},
+		"a bot that is no list":       {"chat: {bots: renovate}\n", nil, ":1: chat.bots: want a list of Apps, such as [renovate], got the text"},
+		"a bot with a slash":          {"chat: {bots: [app/renovate]}\n", nil, ":1: chat.bots: \"app/renovate\" is no App's name"},
+		"bots without a cap":          {"chat: {bots_per_day: 0}\n", nil, ":1: chat.bots_per_day: want a whole number from 1"},
 		"a misspelt variable":         {"", []string{"SLIPWAY_GITHUB_WEBHOOK_SECRET=s3cr3t-value"}, "environment: SLIPWAY_GITHUB_WEBHOOK_SECRET: unknown variable; valid: SLIPWAY_GITHUB_APP_ID"},
 		"a bad variable":              {"", []string{"SLIPWAY_SLOTS_BUILDS=lots"}, "environment: SLIPWAY_SLOTS_BUILDS: want a whole number from 1 to 64, got lots"},
 		"an empty secret among two":   {"", []string{"SLIPWAY_GITHUB_WEBHOOK_SECRETS=s3cr3t-value,"}, "an empty secret protects nothing"},

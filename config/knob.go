@@ -20,6 +20,13 @@ type knob[T any] struct {
 	read func(*T, *yaml.Node) error // from a scalar or a list
 	show func(*T) string            // for people
 	copy func(to, from *T)
+	form form // what a JSON Schema can say of a value
+}
+
+// like is the knob with the form of its values.
+func (k knob[T]) like(f form) knob[T] {
+	k.form = f
+	return k
 }
 
 // newKnob builds the knob of one field from how its type is read and shown.
@@ -46,14 +53,19 @@ func words[T any](key string, at func(*T) *string, check func(string) error) kno
 			return "", err
 		}
 		return v, check(v)
-	}, func(v string) string { return v })
+	}, func(v string) string { return v }).like(form{Type: "string", Pattern: `\S`})
+}
+
+// choice is a knob of one of the words.
+func choice[T any](key string, at func(*T) *string, of ...string) knob[T] {
+	return words(key, at, oneOf(of...)).like(form{Type: "string", Enum: of})
 }
 
 // whole is a knob of an integer between least and most.
 func whole[T any](key string, at func(*T) *int, least, most int) knob[T] {
 	return newKnob(key, at, func(n *yaml.Node) (int, error) {
 		return readInt(n, least, most)
-	}, strconv.Itoa)
+	}, strconv.Itoa).like(between(least, most))
 }
 
 // lasting is a knob of a time span, written as a number of units.
@@ -61,7 +73,7 @@ func lasting[T any](key string, at func(*T) *time.Duration, unit time.Duration, 
 	return newKnob(key, at, func(n *yaml.Node) (time.Duration, error) {
 		v, err := readInt(n, least, most)
 		return time.Duration(v) * unit, err
-	}, func(v time.Duration) string { return strconv.FormatInt(int64(v/unit), 10) })
+	}, func(v time.Duration) string { return strconv.FormatInt(int64(v/unit), 10) }).like(between(least, most))
 }
 
 // switched is a knob that is on or off.
@@ -75,7 +87,7 @@ func switched[T any](key string, at func(*T) *bool) knob[T] {
 			return false, fmt.Errorf("want true or false, got %s", n.Value)
 		}
 		return v, nil
-	}, strconv.FormatBool)
+	}, strconv.FormatBool).like(form{Type: "boolean"})
 }
 
 // usd is a knob of money.
@@ -85,7 +97,7 @@ func usd[T any](key string, at func(*T) *Micros) knob[T] {
 			return 0, err
 		}
 		return ParseUSD(n.Value)
-	}, Micros.String)
+	}, Micros.String).like(form{Type: "number", Above: number(0), Maximum: number(maxUSD)})
 }
 
 // share is a knob of a ratio above 0, at most 1.
@@ -100,7 +112,7 @@ func share[T any](key string, at func(*T) *float64) knob[T] {
 			return 0, fmt.Errorf("want %s, got %s", want, n.Value)
 		}
 		return v, nil
-	}, func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) })
+	}, func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }).like(form{Type: "number", Above: number(0), Maximum: number(1)})
 }
 
 // kept reads a secret; nothing ever shows it.

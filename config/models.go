@@ -182,6 +182,14 @@ func CheckRuntime(name string) error {
 	return err
 }
 
+func runtimeNames() []string {
+	var out []string
+	for _, k := range runtimeKinds {
+		out = append(out, k.name)
+	}
+	return out
+}
+
 func kindOf(name string) (runtimeKind, error) {
 	var have []string
 	for _, k := range runtimeKinds {
@@ -191,6 +199,18 @@ func kindOf(name string) (runtimeKind, error) {
 		have = append(have, k.name)
 	}
 	return runtimeKind{}, fmt.Errorf("unknown runtime %q; there are: %s", name, strings.Join(have, ", "))
+}
+
+// String is the target as a link of a chain is written.
+func (t Target) String() string {
+	s := t.Runtime
+	if t.Model != "" {
+		s += ":" + t.Model
+	}
+	if t.Effort != "" {
+		s += "@" + t.Effort
+	}
+	return s
 }
 
 // check says whether the target's runtime can be run and takes its effort.

@@ -108,16 +108,16 @@ type Setting struct {
 }
 
 var repoKnobs = append([]knob[Repo]{
-	words("runtime", func(r *Repo) *string { return &r.Runtime }, CheckRuntime),
+	words("runtime", func(r *Repo) *string { return &r.Runtime }, CheckRuntime).like(form{Type: "string", Enum: runtimeNames()}),
 	words("commands.setup", func(r *Repo) *string { return &r.Commands.Setup }, anyText),
 	words("commands.build", func(r *Repo) *string { return &r.Commands.Build }, anyText),
 	words("commands.test", func(r *Repo) *string { return &r.Commands.Test }, anyText),
 	words("commands.lint", func(r *Repo) *string { return &r.Commands.Lint }, anyText),
-	words("build.label", func(r *Repo) *string { return &r.Build.Label }, checkLabel),
-	words("build.approval", func(r *Repo) *string { return &r.Build.Approval }, oneOf("never", "plan")),
-	words("build.base", func(r *Repo) *string { return &r.Build.Base }, checkBranch),
-	words("build.branch", func(r *Repo) *string { return &r.Build.Branch }, checkTemplate),
-	words("review.severity", func(r *Repo) *string { return &r.Review.Severity }, oneOf("critical", "high", "medium", "low")),
+	words("build.label", func(r *Repo) *string { return &r.Build.Label }, checkLabel).like(form{Type: "string", Pattern: `^[^,\n]*[^,\s][^,\n]*$`, MaxLength: 50}),
+	choice("build.approval", func(r *Repo) *string { return &r.Build.Approval }, "never", "plan"),
+	words("build.base", func(r *Repo) *string { return &r.Build.Base }, checkBranch).like(form{Type: "string", Pattern: branchName.String(), MaxLength: 200}),
+	words("build.branch", func(r *Repo) *string { return &r.Build.Branch }, checkTemplate).like(form{Type: "string", Pattern: `^([^{}]|\{slug\})*\{ticket\}([^{}]|\{slug\}|\{ticket\})*$`}),
+	choice("review.severity", func(r *Repo) *string { return &r.Review.Severity }, "critical", "high", "medium", "low"),
 	whole("review.min_confidence", func(r *Repo) *int { return &r.Review.MinConfidence }, 0, 100),
 	usd("limits.usd_per_build", func(r *Repo) *Micros { return &r.Limits.USDPerBuild }),
 	usd("limits.usd_per_call", func(r *Repo) *Micros { return &r.Limits.USDPerCall }),
@@ -144,7 +144,7 @@ var repoKnobs = append([]knob[Repo]{
 	whole("pipeline.max_concurrency", func(r *Repo) *int { return &r.Pipeline.MaxConcurrency }, -1_000, 256),
 	switched("pipeline.approve_subagents", func(r *Repo) *bool { return &r.Pipeline.ApproveSubagents }),
 	whole("pipeline.max_tasks", func(r *Repo) *int { return &r.Pipeline.MaxTasks }, 1, 100),
-	words("pipeline.barrier", func(r *Repo) *string { return &r.Pipeline.Barrier }, oneOf("none", "level")),
+	choice("pipeline.barrier", func(r *Repo) *string { return &r.Pipeline.Barrier }, "none", "level"),
 	switched("pipeline.enable_replanning", func(r *Repo) *bool { return &r.Pipeline.EnableReplanning }),
 	switched("pipeline.enable_issue_advisor", func(r *Repo) *bool { return &r.Pipeline.EnableIssueAdvisor }),
 	switched("pipeline.enable_integration_testing", func(r *Repo) *bool { return &r.Pipeline.EnableIntegrationTesting }),
@@ -247,6 +247,7 @@ func modelKnobs() []knob[Repo] {
 			},
 			show: func(r *Repo) string { return r.Models[role] },
 			copy: func(to, from *Repo) { to.Models[role] = from.Models[role] },
+			form: form{Type: "string", Pattern: `^\s*[^\s|-][^\s|]*\s*(\|\s*[^\s|-][^\s|]*\s*)*$`},
 		})
 	}
 	return out

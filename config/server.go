@@ -25,6 +25,7 @@ type Server struct {
 	Sandbox  string // sandbox: auto, bubblewrap, landlock or none
 	Record   bool   // record: what agents do is kept, for slipway replay
 	GitHub   GitHub
+	Chat     Chat
 	Slots    Slots
 	Prices   Prices // prices: of models, beside the built-in ones or instead of them
 	Repo     Repo   // repository: what counts where a repository and its owner say nothing; a layer
@@ -38,6 +39,14 @@ type GitHub struct {
 	WebhookSecrets []Secret // github.webhook_secrets: every one is valid, for rotation
 	BaseURL        string   // github.base_url of the API, with a slash at the end
 	Slug           string   // github.slug: the App's name in its address, by which it knows its own comments
+}
+
+// Chat says how people, and the bots that may, speak to Slipway on GitHub.
+type Chat struct {
+	Prefix     string   // chat.prefix: what a command starts with
+	PerHour    int      // chat.per_hour: commands of one person in one installation; 0 is no bound
+	Bots       []string // chat.bots: names of Apps, without [bot], whose commands count as those of a person with the role write
+	BotsPerDay int      // chat.bots_per_day: commands of each of them in one installation
 }
 
 // Slots is how many jobs of a kind run at a time in this process.
@@ -65,6 +74,10 @@ var serverKnobs = []knob[Server]{
 	newKnob("github.webhook_secrets", func(s *Server) *[]Secret { return &s.GitHub.WebhookSecrets }, readSecrets, func([]Secret) string { return redacted }),
 	words("github.base_url", func(s *Server) *string { return &s.GitHub.BaseURL }, checkURL),
 	words("github.slug", func(s *Server) *string { return &s.GitHub.Slug }, checkSlug),
+	words("chat.prefix", func(s *Server) *string { return &s.Chat.Prefix }, checkPrefix),
+	whole("chat.per_hour", func(s *Server) *int { return &s.Chat.PerHour }, 0, 10_000),
+	newKnob("chat.bots", func(s *Server) *[]string { return &s.Chat.Bots }, readBots, func(v []string) string { return strings.Join(v, ", ") }),
+	whole("chat.bots_per_day", func(s *Server) *int { return &s.Chat.BotsPerDay }, 1, 10_000),
 	whole("slots.deliveries", func(s *Server) *int { return &s.Slots.Deliveries }, 1, 256),
 	whole("slots.builds", func(s *Server) *int { return &s.Slots.Builds }, 1, 64),
 	newKnob(pricesKey, func(s *Server) *Prices { return &s.Prices }, readPrices, Prices.String),
@@ -76,6 +89,7 @@ var serverKnobs = []knob[Server]{
 func LoadServer(path string, environ []string) (Server, error) {
 	s := Server{
 		Listen: "127.0.0.1:8080", Sandbox: "auto", Slots: Slots{Deliveries: 16, Builds: 2},
+		Chat: Chat{Prefix: "/", PerHour: 200, BotsPerDay: 10},
 		Repo: Repo{Models: Models{}, origins: map[string]string{}},
 	}
 	env := map[string]string{}
@@ -237,13 +251,9 @@ func readID(n *yaml.Node) (int64, error) {
 // readSecrets reads a list of secrets, or the one text of a variable with
 // commas between them.
 func readSecrets(n *yaml.Node) ([]Secret, error) {
-	nodes := n.Content
+	nodes, ok := listed(n)
 	switch {
-	case n.Kind == yaml.ScalarNode && n.Tag == "":
-		for part := range strings.SplitSeq(n.Value, ",") {
-			nodes = append(nodes, &yaml.Node{Kind: yaml.ScalarNode, Value: strings.TrimSpace(part)})
-		}
-	case n.Kind != yaml.SequenceNode:
+	case !ok:
 		return nil, errors.New("want a list of secrets, such as [\"…\"]")
 	case len(nodes) == 0:
 		return nil, errors.New("an empty list of secrets accepts nothing; leave the key out instead")
@@ -257,6 +267,53 @@ func readSecrets(n *yaml.Node) ([]Secret, error) {
 		out = append(out, secret)
 	}
 	return out, nil
+}
+
+// readBots reads the names of Apps.
+func readBots(n *yaml.Node) ([]string, error) {
+	nodes, ok := listed(n)
+	if !ok {
+		return nil, errors.New("want a list of Apps, such as [renovate], got " + describe(n))
+	}
+	var out []string
+	for _, node := range nodes {
+		name, err := readText(node)
+		if err != nil {
+			return nil, err
+		}
+		name = strings.ToLower(strings.TrimSuffix(name, "[bot]"))
+		if err := checkSlug(name); err != nil {
+			return nil, err
+		}
+		out = append(out, name)
+	}
+	return out, nil
+}
+
+// listed are the nodes of a list, or of the one text of a variable with commas
+// between them.
+func listed(n *yaml.Node) (nodes []*yaml.Node, ok bool) {
+	if n.Kind == yaml.SequenceNode {
+		return n.Content, true
+	}
+	if n.Kind != yaml.ScalarNode || n.Tag != "" {
+		return nil, false
+	}
+	for part := range strings.SplitSeq(n.Value, ",") {
+		nodes = append(nodes, &yaml.Node{Kind: yaml.ScalarNode, Value: strings.TrimSpace(part)})
+	}
+	return nodes, true
+}
+
+// A prefix starts with a sign, so that prose is no command, and a word in it
+// ends with one, so that it does not run into the command's.
+var commandPrefix = regexp.MustCompile(`^([/!.]|[/!.@][a-z0-9]+(-[a-z0-9]+)*[ :/])$`)
+
+func checkPrefix(s string) error {
+	if !commandPrefix.MatchString(s) {
+		return fmt.Errorf("want / or a word such as \"/slipway \" with the blank behind it, got %q", s)
+	}
+	return nil
 }
 
 func absolute(path string) error {

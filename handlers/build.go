@@ -46,7 +46,7 @@ func (h *Handlers) build(ctx context.Context, t trigger, cmd command.Command) er
 	tracking, err := h.GitHub.EnsureComment(ctx, t.repo, forge.Comment{
 		Ticket: t.ticket.Number,
 		Marker: h.runMarker(t),
-		Body:   queuedText(run, t.by.Login, h.Prefix),
+		Body:   queuedText(run, t.by.Login, h.Chat.Prefix),
 	})
 	if err != nil {
 		return fmt.Errorf("create the tracking comment on %s: %w", t.key(), err)
@@ -81,6 +81,7 @@ func (h *Handlers) job(t trigger, cmd command.Command, tracking forge.Comment) (
 		By:          t.by,
 		Trigger:     t.on,
 		Comment:     tracking,
+		Prefix:      h.Chat.Prefix,
 	})
 	if err != nil {
 		return queue.Job{}, fmt.Errorf("encode the request: %w", err)
@@ -101,7 +102,7 @@ func (h *Handlers) answerOpen(ctx context.Context, t trigger, open queue.Job) er
 	if err != nil {
 		return err
 	}
-	return h.answer(ctx, t, refused, openBuildText(open.ID, link, h.Prefix))
+	return h.answer(ctx, t, refused, openBuildText(open.ID, link, h.Chat.Prefix))
 }
 
 // linkOf is where a build can be followed.

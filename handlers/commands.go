@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers/command"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
@@ -27,6 +28,13 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 	if !ok {
 		return fmt.Errorf("command %q has no role", cmd.Name)
 	}
+	admitted, err := h.admit(ctx, t)
+	if err != nil {
+		return err
+	}
+	if admitted.Over && cmd.Name != command.Cancel { // what spends can always be stopped by whoever may
+		return h.turnAway(ctx, t, admitted)
+	}
 	role, err := h.role(ctx, t)
 	if err != nil {
 		return err
@@ -40,7 +48,10 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 			return err
 		}
 	}
-	if !allowed {
+	switch {
+	case !allowed && admitted.Over:
+		return h.turnAway(ctx, t, admitted)
+	case !allowed:
 		return h.refuse(ctx, t, spec)
 	}
 	if err := h.react(ctx, t, seen); err != nil {
@@ -50,15 +61,21 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 	case command.Build:
 		return h.build(ctx, t, cmd)
 	case command.Help:
-		return h.answer(ctx, t, handled, helpText(role, h.Prefix, h.Label))
+		return h.answer(ctx, t, handled, helpText(role, h.Chat.Prefix, h.Label))
+	case command.Config:
+		return h.settings(ctx, t)
 	case command.Status:
 		return h.status(ctx, t)
 	}
 	return h.say(ctx, t, cmd)
 }
 
-// role asks GitHub. An answer of another shape than a role is none.
+// role asks GitHub. An answer of another shape than a role is none. GitHub has
+// no roles of bots: those that are heard at all count as if they had write.
 func (h *Handlers) role(ctx context.Context, t trigger) (forge.Role, error) {
+	if t.by.Bot {
+		return forge.Write, nil
+	}
 	role, err := h.GitHub.Role(ctx, t.repo, t.by)
 	if err != nil {
 		return forge.None, fmt.Errorf("ask for the role of %s in %s: %w", t.by.Login, t.repo, err)
@@ -82,6 +99,13 @@ func (h *Handlers) correct(ctx context.Context, t trigger, wrong error) error {
 	if !ok {
 		return wrong
 	}
+	admitted, err := h.admit(ctx, t)
+	if err != nil {
+		return err
+	}
+	if admitted.Over {
+		return h.turnAway(ctx, t, admitted)
+	}
 	role, err := h.role(ctx, t)
 	if err != nil {
 		return err
@@ -90,9 +114,9 @@ func (h *Handlers) correct(ctx context.Context, t trigger, wrong error) error {
 		return err
 	}
 	if role < forge.Triage {
-		return h.comment(ctx, t, h.marker("refused", "unknown"), unreadableText(h.Prefix))
+		return h.comment(ctx, t, h.marker("refused", "unknown"), unreadableText(h.Chat.Prefix))
 	}
-	return h.comment(ctx, t, h.runMarker(t), wrongText(e, h.Prefix))
+	return h.comment(ctx, t, h.runMarker(t), wrongText(e, h.Chat.Prefix))
 }
 
 // status tells how the newest build of the thread stands.
@@ -111,11 +135,24 @@ func (h *Handlers) status(ctx context.Context, t trigger) error {
 	return h.answer(ctx, t, handled, report.Status(account))
 }
 
+// settings prints the configuration that a build would get now.
+func (h *Handlers) settings(ctx context.Context, t trigger) error {
+	all, err := h.Settings(ctx, t.repo)
+	if wrong, ok := errors.AsType[*config.Error](err); ok {
+		return h.answer(ctx, t, refused, brokenText(wrong))
+	}
+	if err != nil {
+		return fmt.Errorf("read the configuration of %s: %w", t.repo, err)
+	}
+	return h.answer(ctx, t, handled, settingsText(all))
+}
+
 func (h *Handlers) account(ctx context.Context, job queue.Job) (report.Build, error) {
 	b, err := h.Account(ctx, job)
 	if err != nil {
 		return b, fmt.Errorf("read the account of %s: %w", job.ID, err)
 	}
+	b.Prefix = h.Chat.Prefix // what is typed now, whenever the build began
 	return b, nil
 }
 
@@ -211,5 +248,8 @@ func (h *Handlers) react(ctx context.Context, t trigger, content string) error {
 func (h *Handlers) runMarker(t trigger) string { return h.marker("run", pipeline.RunID(t.delivery)) }
 
 func (h *Handlers) marker(key, value string) string {
-	return fmt.Sprintf("<!-- slipway app=%d %s=%s -->", h.AppID, key, value)
+	return fmt.Sprintf("%s%d %s=%s -->", markerStart, h.AppID, key, value)
 }
+
+// markerStart begins what every Slipway hides in its comments.
+const markerStart = "<!-- slipway app="

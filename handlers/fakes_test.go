@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/queue"
@@ -18,6 +19,7 @@ type hub struct {
 	comments  []forge.Comment
 	reactions map[forge.Subject][]string
 	unlabeled []string
+	checks    []forge.Check
 	pull      *forge.Pull
 	tickets   map[int]int        // of pull requests
 	gone      map[int]forge.Gone // by ticket
@@ -71,6 +73,11 @@ func (g *hub) Unlabel(_ context.Context, _ forge.Repo, _ int, label string) erro
 	return g.called("unlabel")
 }
 
+func (g *hub) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
+	g.checks = append(g.checks, c)
+	return c, g.called("check")
+}
+
 func (g *hub) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {
 	if g.pull == nil {
 		return forge.Pull{}, false, g.called("pull")
@@ -95,9 +102,12 @@ type shelf struct {
 	failPut  error      // once
 	sendErr  error
 	failSend error // once, after the signal was taken
+	taken    map[string]int64
 }
 
-func newShelf() *shelf { return &shelf{signals: map[string][]queue.Signal{}} }
+func newShelf() *shelf {
+	return &shelf{signals: map[string][]queue.Signal{}, taken: map[string]int64{}}
+}
 
 func (s *shelf) Put(_ context.Context, j queue.Job) (queue.Job, bool, error) {
 	if s.failPut != nil {
@@ -154,6 +164,15 @@ func (s *shelf) List(_ context.Context, q queue.Query) ([]queue.Job, error) {
 		}
 	}
 	return out, nil
+}
+
+// Take counts for ever: no window ends in a test.
+func (s *shelf) Take(_ context.Context, bucket string, n int64, limit queue.Limit) (time.Duration, error) {
+	if s.taken[bucket]+n > limit[0].Max {
+		return limit[0].Per, nil
+	}
+	s.taken[bucket] += n
+	return 0, nil
 }
 
 func (s *shelf) finish() {

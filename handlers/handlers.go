@@ -20,10 +20,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/google/go-github/v60/github"
 	"github.com/palantir/go-githubapp/githubapp"
 
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
@@ -42,6 +45,7 @@ type Jobs interface {
 	Put(ctx context.Context, j queue.Job) (open queue.Job, added bool, err error)
 	Send(ctx context.Context, jobID string, s queue.Signal) error
 	List(ctx context.Context, q queue.Query) ([]queue.Job, error)
+	Take(ctx context.Context, bucket string, n int64, limit queue.Limit) (wait time.Duration, err error)
 }
 
 // GitHub is what the handlers need of GitHub.
@@ -54,6 +58,8 @@ type GitHub interface {
 	EnsureComment(ctx context.Context, r forge.Repo, c forge.Comment) (forge.Comment, error)
 	// Unlabel removes a label; one that is not there is removed already.
 	Unlabel(ctx context.Context, r forge.Repo, ticket int, label string) error
+	// EnsureCheck makes sure that one check run has the name and external id.
+	EnsureCheck(ctx context.Context, r forge.Repo, c forge.Check) (forge.Check, error)
 	// OpenPull finds the App's own open pull request for a ticket.
 	OpenPull(ctx context.Context, r forge.Repo, ticket int) (pull forge.Pull, found bool, err error)
 	// PullTicket finds the ticket of one of the App's own pull requests.
@@ -72,14 +78,21 @@ type Options struct {
 	// Approval says why the plan that waits cannot be approved by that hash, in
 	// plain words, or nothing.
 	Approval func(ctx context.Context, build queue.Job, hash string) (refusal string, err error)
+	// Settings are the values that count in a repository now. A *config.Error
+	// says what is wrong with its file.
+	Settings func(ctx context.Context, r forge.Repo) ([]config.Setting, error)
+	// Proposed reads the configuration that a pull request wants, at the commit,
+	// and reports whether the pull request changes it at all. A *config.Error
+	// says what is wrong with it.
+	Proposed func(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error)
 	// Decide returns what decide decided the first time that the delivery at
-	// hand got there, also if the worker died since.
-	Decide func(ctx context.Context, decide func(context.Context) (Decision, error)) (Decision, error)
+	// hand got to the choice of that name, also if the worker died since.
+	Decide func(ctx context.Context, choice string, decide func(context.Context) (Decision, error)) (Decision, error)
 
-	AppID  int64
-	Slug   string // the App's name in its own comments' author, slug[bot]
-	Prefix string // of commands; "/" when empty
-	Label  string // that acts as /build; "slipway:build" when empty
+	AppID int64
+	Slug  string      // the App's name in its own comments' author, slug[bot]
+	Label string      // that acts as /build; "slipway:build" when empty
+	Chat  config.Chat // an empty prefix is "/"
 }
 
 // Handlers handles the deliveries of an App.
@@ -98,19 +111,22 @@ type event interface {
 // New returns the handlers, or says which option is missing.
 func New(o Options) (*Handlers, error) {
 	switch {
-	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Approval == nil || o.Decide == nil:
-		return nil, errors.New("handlers: Jobs, GitHub, Account, Approval and Decide are needed")
+	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil || o.Decide == nil:
+		return nil, errors.New("handlers: Jobs, GitHub, Account, Approval, Settings, Proposed and Decide are needed")
 	case o.AppID == 0 || o.Slug == "":
 		return nil, errors.New("handlers: the App's id and slug are needed to leave its own comments alone")
 	}
-	if o.Prefix == "" {
-		o.Prefix = "/"
+	if slices.ContainsFunc(o.Chat.Bots, func(name string) bool { return strings.EqualFold(name, o.Slug) }) {
+		return nil, fmt.Errorf("handlers: chat.bots: %s is this App itself, which would answer itself", o.Slug)
+	}
+	if o.Chat.Prefix == "" {
+		o.Chat.Prefix = "/"
 	}
 	if o.Label == "" {
 		o.Label = "slipway:build"
 	}
 	h := &Handlers{Options: o, events: map[string]event{}}
-	for _, e := range []event{issues{h}, issueComment{h}, access{h}} {
+	for _, e := range []event{issues{h}, issueComment{h}, pullRequest{h}, access{h}} {
 		for _, name := range e.Handles() {
 			h.events[name] = e
 		}
@@ -179,30 +195,42 @@ func threadKey(r forge.Repo, number int) string { return r.String() + "#" + strc
 // triggerOf reads what events of a thread have in common. What is missing now
 // will be missing the next time.
 func triggerOf(delivery string, repo *github.Repository, install *github.Installation, issue *github.Issue, sender *github.User) (trigger, error) {
+	r, err := repoOf(repo, install)
+	if err != nil {
+		return trigger{}, err
+	}
 	t := trigger{
 		delivery: delivery,
-		repo: forge.Repo{
-			Owner:         repo.GetOwner().GetLogin(),
-			Name:          repo.GetName(),
-			ID:            repo.GetID(),
-			Installation:  install.GetID(),
-			DefaultBranch: repo.GetDefaultBranch(),
-		},
-		ticket: ticketOf(issue),
-		by:     forge.Person{Login: sender.GetLogin(), ID: sender.GetID()},
-		on:     forge.Subject{Ticket: issue.GetNumber()},
+		repo:     r,
+		ticket:   ticketOf(issue),
+		by:       forge.Person{Login: sender.GetLogin(), ID: sender.GetID(), Bot: machine(sender)},
+		on:       forge.Subject{Ticket: issue.GetNumber()},
 	}
 	switch {
-	case t.repo.Owner == "" || t.repo.Name == "":
-		return trigger{}, queue.Never(errors.New("repository: owner and name are missing"))
-	case t.repo.Installation == 0:
-		return trigger{}, queue.Never(errors.New("installation.id is missing"))
 	case t.ticket.Number == 0:
 		return trigger{}, queue.Never(errors.New("issue.number is missing"))
 	case t.by.Login == "" || t.by.ID == 0:
 		return trigger{}, queue.Never(errors.New("sender: login and id are missing"))
 	}
 	return t, nil
+}
+
+// repoOf reads where an event is from.
+func repoOf(repo *github.Repository, install *github.Installation) (forge.Repo, error) {
+	r := forge.Repo{
+		Owner:         repo.GetOwner().GetLogin(),
+		Name:          repo.GetName(),
+		ID:            repo.GetID(),
+		Installation:  install.GetID(),
+		DefaultBranch: repo.GetDefaultBranch(),
+	}
+	switch {
+	case r.Owner == "" || r.Name == "":
+		return r, queue.Never(errors.New("repository: owner and name are missing"))
+	case r.Installation == 0:
+		return r, queue.Never(errors.New("installation.id is missing"))
+	}
+	return r, nil
 }
 
 // ticketOf takes the snapshot of a ticket out of an event, which holds it as it

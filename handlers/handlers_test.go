@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
@@ -31,13 +32,20 @@ type world struct {
 	h       *handlers.Handlers
 	account report.Build                 // of any build, once it is claimed
 	refusal string                       // of any approval
-	decided map[string]handlers.Decision // by delivery
-	handled string                       // the delivery at hand
-	between func()                       // what happens after a decision, if anything
+	decided map[string]handlers.Decision // by delivery and choice
+	conf    config.Repo
+	broken  error // of the configuration
+
+	untouched bool   // pull requests leave the configuration alone
+	handled   string // the delivery at hand
+	between   func() // what happens after a decision, if anything
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{T: t, hub: newHub(), shelf: newShelf(), decided: map[string]handlers.Decision{}}
+func newWorld(t *testing.T) *world { return newWorldOf(t, config.Chat{}) }
+
+// newWorldOf is a world where people speak to the App in that way.
+func newWorldOf(t *testing.T, chat config.Chat) *world {
+	w := &world{conf: config.Defaults(), T: t, hub: newHub(), shelf: newShelf(), decided: map[string]handlers.Decision{}}
 	w.account = report.Build{State: report.Running, Ticket: 12, Title: "Greet by name"}
 	w.hub.roles[maintainer.ID] = forge.Write
 	w.hub.roles[reader.ID] = forge.Read
@@ -55,15 +63,19 @@ func newWorld(t *testing.T) *world {
 			}
 			return w.refusal, nil
 		},
-		Decide: func(ctx context.Context, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
-			if known, ok := w.decided[w.handled]; ok {
+		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return w.conf.Settings(), w.broken },
+		Chat:     chat,
+		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return !w.untouched, w.broken },
+		Decide: func(ctx context.Context, choice string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
+			at := w.handled + " " + choice
+			if known, ok := w.decided[at]; ok {
 				return known, nil
 			}
 			d, err := decide(ctx)
 			if err == nil {
-				w.decided[w.handled] = d
+				w.decided[at] = d
 			}
-			if w.between != nil {
+			if choice == "decision" && w.between != nil {
 				w.between()
 			}
 			return d, err
@@ -140,6 +152,7 @@ func TestACommentQueuesABuild(t *testing.T) {
 			Ticket: 12, Marker: "<!-- slipway app=42 run=" + run + " -->",
 			ID: 100, URL: "https://github.com/o/r/issues/12#issuecomment-100",
 		},
+		Prefix: "/",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("request\n%+v, want\n%+v", got, want)
@@ -196,6 +209,7 @@ func TestWhatStartsNothing(t *testing.T) {
 		"an app by its other name":    commented(account{"app/renovate", 78, "User"}, "/build"),
 		"a bot by its type":           commented(account{"ci", 79, "Bot"}, "/build"),
 		"a bot by its name":           commented(account{"dependabot[bot]", 80, "User"}, "/build"),
+		"a bot's unknown command":     commented(account{"dependabot[bot]", 80, "Bot"}, "/biuld"),
 		"nobody":                      commented(account{}, "/build"),
 		"a person through the App":    viaUs,
 		"a bot's comment, relayed":    forged,
@@ -240,7 +254,7 @@ func TestARefusalIsVisibleOncePerThreadAndCommand(t *testing.T) {
 func TestAuthorityFailsClosed(t *testing.T) {
 	w := newWorld(t)
 	w.hub.roleFails = errors.New("GitHub is down")
-	for _, body := range []string{"/build", "/cancel", "/status", "/help", "/biuld", "/approve 0123456", "/answer x", "/resume"} {
+	for _, body := range []string{"/build", "/cancel", "/status", "/help", "/biuld", "/approve 0123456", "/answer x", "/resume", "/config"} {
 		if err := w.try(guid, commented(maintainer, body)); !errors.Is(err, w.hub.roleFails) {
 			t.Fatalf("%s: error %v", body, err)
 		}

@@ -42,10 +42,15 @@ func (h issueComment) read(deliveryID string, payload []byte) (t trigger, cmd co
 	if err := json.Unmarshal(payload, &e); err != nil {
 		return t, cmd, nil, queue.Never(fmt.Errorf("decode: %w", err))
 	}
-	if e.GetAction() != "created" || h.bot(e.Sender) || h.bot(e.GetComment().GetUser()) || h.ours(payload) {
+	author := e.GetComment().GetUser()
+	if e.GetAction() != "created" || h.deaf(e.Sender) || h.deaf(author) || h.ours(payload) {
 		return t, cmd, nil, nil
 	}
-	cmd, ok, wrong := command.Parse(e.GetComment().GetBody(), h.Prefix)
+	// Two Slipways that list each other would answer each other for ever.
+	if machine(author) && strings.Contains(e.GetComment().GetBody(), markerStart) {
+		return t, cmd, nil, nil
+	}
+	cmd, ok, wrong := command.Parse(e.GetComment().GetBody(), h.Chat.Prefix)
 	if !ok {
 		return t, cmd, nil, nil
 	}
@@ -55,17 +60,8 @@ func (h issueComment) read(deliveryID string, payload []byte) (t trigger, cmd co
 	}
 	t.on.Comment = e.GetComment().GetID()
 	t.ticket.Taken = e.GetComment().GetCreatedAt().Time
-	t.typed = code(h.Prefix + string(cmd.Name))
+	t.typed = code(h.Chat.Prefix + string(cmd.Name))
 	return t, cmd, wrong, nil
-}
-
-// bot reports whether an account is a bot or the App itself, in any of the
-// spellings that GitHub uses for them. An account that cannot be read is one.
-func (h *Handlers) bot(u *github.User) bool {
-	login := strings.ToLower(u.GetLogin())
-	slug := strings.ToLower(h.Slug)
-	return login == "" || u.GetType() == "Bot" ||
-		strings.HasSuffix(login, "[bot]") || strings.HasPrefix(login, "app/") || login == slug
 }
 
 // ours reports whether the App wrote the comment, in whose name ever.

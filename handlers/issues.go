@@ -31,7 +31,7 @@ func (h issues) Handle(ctx context.Context, _, deliveryID string, payload []byte
 	if err := h.GitHub.Unlabel(ctx, t.repo, t.ticket.Number, e.GetLabel().GetName()); err != nil {
 		return fmt.Errorf("remove the label: %w", err)
 	}
-	if h.bot(e.Sender) {
+	if h.deaf(e.Sender) {
 		return nil
 	}
 	return h.run(ctx, t, command.Command{Name: command.Build})
@@ -39,7 +39,7 @@ func (h issues) Handle(ctx context.Context, _, deliveryID string, payload []byte
 
 func (h issues) asks(deliveryID string, payload []byte) (trigger, bool, error) {
 	e, t, ok, err := h.read(deliveryID, payload)
-	return t, ok && !h.bot(e.Sender), err
+	return t, ok && !h.deaf(e.Sender), err
 }
 
 func (h issues) read(deliveryID string, payload []byte) (e github.IssuesEvent, t trigger, ok bool, err error) {

@@ -17,6 +17,7 @@ type Decision struct {
 	Job    string       `json:"job,omitempty"`
 	Signal queue.Signal `json:"signal,omitzero"`
 	Answer string       `json:"answer,omitempty"` // Markdown
+	Over   bool         `json:"over,omitempty"`   // one command more than this person may type now
 }
 
 // signals are the commands that speak to a build, and how it is told.
@@ -34,7 +35,7 @@ var signals = map[command.Name]string{
 // recorded: a build that heard the command stands elsewhere, and a worker that
 // died in between would then refuse what was done.
 func (h *Handlers) say(ctx context.Context, t trigger, cmd command.Command) error {
-	d, err := h.Decide(ctx, func(ctx context.Context) (Decision, error) { return h.decide(ctx, t, cmd) })
+	d, err := h.Decide(ctx, "decision", func(ctx context.Context) (Decision, error) { return h.decide(ctx, t, cmd) })
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func (h *Handlers) meant(ctx context.Context, t trigger, cmd command.Command) (j
 		return job, "", nil
 	case found:
 		link, err := linkOf(job, t)
-		return job, nothingEndedText(job.ID, link, h.Prefix), err
+		return job, nothingEndedText(job.ID, link, h.Chat.Prefix), err
 	}
 	if job, found, err = h.newestBuild(ctx, t); err == nil && !found {
 		refusal = h.noBuildText(t)
@@ -119,5 +120,5 @@ func (h *Handlers) unwanted(ctx context.Context, job queue.Job, cmd command.Comm
 	if why == "" {
 		return "", nil
 	}
-	return unwantedText(why, account, h.Prefix), nil
+	return unwantedText(why, account), nil
 }

@@ -5,9 +5,11 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers/command"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/queue"
 )
 
 // The texts of comments, as Markdown. They are functions of what they are given
@@ -51,7 +53,7 @@ func (h *Handlers) nothingOpenText(t trigger) string {
 	if t.build == "" {
 		return notOursText(t.typed)
 	}
-	return nothingOpenText(h.Prefix)
+	return nothingOpenText(h.Chat.Prefix)
 }
 
 // noBuildText answers a question about builds where there never was one.
@@ -59,7 +61,7 @@ func (h *Handlers) noBuildText(t trigger) string {
 	if t.build == "" {
 		return notOursText(t.typed)
 	}
-	return noBuildText(h.Prefix)
+	return noBuildText(h.Chat.Prefix)
 }
 
 func notOursText(typed string) string {
@@ -79,14 +81,15 @@ func nothingEndedText(run, link, prefix string) string {
 
 // unwantedText says why a build has no use for a command, and what to type
 // instead.
-func unwantedText(why string, b report.Build, prefix string) string {
+func unwantedText(why string, b report.Build) string {
+	b.Ticket = max(b.Ticket, 1) // also one that nobody claimed yet is a ticket's
 	var next []string
 	for _, c := range report.Choices(b) {
-		next = append(next, code(prefix+strings.TrimPrefix(c.Command, "/"))+" "+c.Does)
+		next = append(next, code(c.Command)+" "+c.Does)
 	}
-	next = append(next, code(prefix+"status")+" says how it stands")
+	next = append(next, code(b.Typed("status", ""))+" says how it stands")
 	if b.State.Final() {
-		next = append(next, code(prefix+"build")+" starts another")
+		next = append(next, code(b.Typed("build", ""))+" starts another")
 	}
 	return report.Prose(strings.ToUpper(why[:1])+why[1:]) + ".\n\n" + strings.Join(next, " · ")
 }
@@ -130,13 +133,75 @@ func helpText(role forge.Role, prefix, label string) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
+// settingsText is a table of effective values.
+func settingsText(all []config.Setting) string {
+	var b strings.Builder
+	b.WriteString("What counts for builds of this repository now. Its own file is `.github/slipway.yml` on the default branch; " +
+		"what stands in no line is left out or detected.\n\n| key | value | from |\n| --- | --- | --- |\n")
+	for _, s := range all {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(s.Key), cell(s.Value), cell(s.Origin))
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// brokenText lists what is wrong with a configuration.
+func brokenText(wrong *config.Error) string {
+	const most = 50
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s cannot be read, and no build starts before it is mended:\n", code(wrong.Origin))
+	for i, p := range wrong.Problems {
+		if i == most {
+			fmt.Fprintf(&b, "\n- and %d more", len(wrong.Problems)-most)
+			break
+		}
+		b.WriteString("\n- ")
+		if p.Line > 0 {
+			fmt.Fprintf(&b, "line %d: ", p.Line)
+		}
+		if p.Key != "" {
+			b.WriteString(code(p.Key) + ": ")
+		}
+		b.WriteString(report.Prose(p.Text))
+	}
+	return b.String()
+}
+
+// configText is what a check says of a configuration that is valid.
+func configText(file string) string {
+	return fmt.Sprintf("With this commit the configuration is valid. What counts is %s as it stands on the default branch.", code(file))
+}
+
+// overText says that a person typed too much for now.
+func overText(t trigger, limit queue.Rate) string {
+	span := "an hour"
+	if limit.Per == perDay {
+		span = "a day"
+	}
+	return fmt.Sprintf("%s was not done: %s typed more than %d commands within %s, which is the most that this server takes from one account. "+
+		"Do it again later; until then further commands of this account get no answer.", t.typed, code(t.by.Login), limit.Max, span)
+}
+
+// cell is a text of any origin in a code span of a table.
+func cell(s string) string {
+	return strings.ReplaceAll(codeOf(strings.ReplaceAll(s, "\n", " "), 400), "|", `\|`)
+}
+
 // code sets a short text in a code span that it cannot leave.
-func code(s string) string {
-	const longest = 80
+func code(s string) string { return codeOf(s, 80) }
+
+func codeOf(s string, longest int) string {
+	if text := strings.TrimSpace(printable(strings.ReplaceAll(s, "`", ""), longest)); text != "" {
+		return "`" + text + "`"
+	}
+	return "(empty)"
+}
+
+// printable is the beginning of a text without what cannot be seen.
+func printable(s string, longest int) string {
 	var b strings.Builder
 	n := 0
 	for _, r := range s {
-		if r == '`' || !unicode.IsPrint(r) {
+		if !unicode.IsPrint(r) {
 			continue
 		}
 		if n == longest {
@@ -146,8 +211,5 @@ func code(s string) string {
 		b.WriteRune(r)
 		n++
 	}
-	if text := strings.TrimSpace(b.String()); text != "" {
-		return "`" + text + "`"
-	}
-	return "(empty)"
+	return b.String()
 }

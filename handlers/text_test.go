@@ -6,10 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers/command"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/queue"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -27,9 +30,9 @@ func TestTexts(t *testing.T) {
 		"nothing-open":     nothingOpenText("/"),
 		"nothing-ended":    nothingEndedText("b-0123456789ab", "https://github.com/o/r/issues/12#issuecomment-1", "/"),
 		"not-ours":         notOursText("`/cancel`"),
-		"unwanted-plan":    unwantedText("the plan that waits has the hash 0123456789ab, not abc", report.Build{ID: "b-1", Ticket: 12, State: report.WaitingApproval, Gate: &report.Gate{Kind: report.PlanGate, Hash: "0123456789abcdef"}}, "/slipway "),
-		"unwanted-ended":   unwantedText("the build succeeded, so there is nothing to resume", report.Build{ID: "b-1", Ticket: 12, State: report.Succeeded}, "/"),
-		"unwanted-hostile": unwantedText("<b>@mona</b> moved since, fixes #3", report.Build{ID: "b-1", Ticket: 12, State: report.Running}, "/"),
+		"unwanted-plan":    unwantedText("the plan that waits has the hash 0123456789ab, not abc", report.Build{ID: "b-1", Ticket: 12, Prefix: "/slipway ", State: report.WaitingApproval, Gate: &report.Gate{Kind: report.PlanGate, Hash: "0123456789abcdef"}}),
+		"unwanted-ended":   unwantedText("the build succeeded, so there is nothing to resume", report.Build{ID: "b-1", Ticket: 12, State: report.Succeeded}),
+		"unwanted-hostile": unwantedText("<b>@mona</b> moved since, fixes #3", report.Build{ID: "b-1", Ticket: 12, State: report.Running}),
 		"no-build":         noBuildText("/"),
 		"wrong-value":      wrongText(&command.Error{Field: "--max-parallel", Value: "many", Rule: "must be a whole number from 1 to 64"}, "/"),
 		"wrong-hostile":    wrongText(&command.Error{Field: "command", Value: "` @everyone <!-- x -->\u202e\n# big", Rule: "the commands are build"}, "/"),
@@ -37,7 +40,19 @@ func TestTexts(t *testing.T) {
 		"unreadable":       unreadableText("/"),
 		"help-read":        helpText(forge.Read, "/", "slipway:build"),
 		"help-triage":      helpText(forge.Triage, "/", "slipway:build"),
-		"help-write":       helpText(forge.Write, "/slipway ", "slipway:build"),
+		"settings": settingsText([]config.Setting{
+			{Key: "build.label", Value: "slipway:build", Origin: "default"},
+			{Key: "commands.test", Value: "go test ./... | tee `log` \n# @mona", Origin: ".github/slipway.yml"},
+			{Key: "limits.usd_per_build", Value: "3", Origin: "the server"},
+		}),
+		"broken": brokenText(&config.Error{Origin: ".github/slipway.yml", Problems: []config.Problem{
+			{Line: 3, Key: "limits.usd", Text: "unknown key; valid here: usd_per_build"},
+			{Text: "not one YAML document: <b>@mona</b> fixes #3"},
+		}}),
+		"config-valid": configText(".github/slipway.yml"),
+		"over-hour":    overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
+		"over-day":     overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
+		"help-write":   helpText(forge.Write, "/slipway ", "slipway:build"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", name+".md")

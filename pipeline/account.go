@@ -88,7 +88,7 @@ func (f *Fold) Report(now time.Time) report.Build {
 	defer f.mu.Unlock()
 	b := report.Build{
 		ID: f.begun.Build, State: report.Running, Title: f.begun.Title, Repo: f.begun.Repo,
-		Ticket: f.begun.Ticket, Requester: f.begun.Requester, Started: f.from, Elapsed: now.Sub(f.from),
+		Ticket: f.begun.Ticket, Requester: f.begun.Requester, Prefix: f.begun.Prefix, Started: f.from, Elapsed: now.Sub(f.from),
 		CostMicros: f.cost, Costs: f.costLines(), Debt: f.ledger().Items(), Estimate: f.estimated, Permits: f.permitLines(),
 	}
 	for _, n := range f.calls {

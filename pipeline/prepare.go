@@ -18,9 +18,9 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
-// configFile is where a repository configures Slipway. It is read from the
+// ConfigFile is where a repository configures Slipway. It is read from the
 // default branch alone.
-const configFile = ".github/slipway.yml"
+const ConfigFile = ".github/slipway.yml"
 
 // prepare pins the base, reads the configuration and sets up this claim's
 // clone and crew. What an earlier claim of the build left is removed: it is not
@@ -114,18 +114,21 @@ func (e *Engine) Configuration(ctx context.Context, f Forge, r forge.Repo) (conf
 
 // configured is the repository's file at a commit over the layers below it.
 func (e *Engine) configured(ctx context.Context, mirror *repo.Mirror, commit string) (config.Repo, error) {
-	conf := e.Defaults
-	switch text, err := mirror.File(ctx, commit, configFile); {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
+	text, err := mirror.File(ctx, commit, ConfigFile)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return config.Repo{}, err
-	default:
-		own, err := config.Parse(text, configFile)
-		if err != nil {
-			return config.Repo{}, err
-		}
-		conf = own.Over(conf)
 	}
+	return e.Layered(text)
+}
+
+// Layered is the text of a repository's file, empty where there is none, over
+// the layers below it. The error of a bad one is a *config.Error.
+func (e *Engine) Layered(text []byte) (config.Repo, error) {
+	own, err := config.Parse(text, ConfigFile)
+	if err != nil {
+		return config.Repo{}, err
+	}
+	conf := own.Over(e.Defaults)
 	if e.Only != "" {
 		return conf, nil // resolved otherwise, and checked there
 	}

@@ -76,6 +76,7 @@ type begun struct {
 	Ticket    int    `json:"ticket,omitempty"`
 	Title     string `json:"title"`
 	Requester string `json:"requester,omitempty"`
+	Prefix    string `json:"prefix,omitempty"` // of commands in comments
 }
 
 // pinned is the base that the build starts from.

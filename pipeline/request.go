@@ -43,6 +43,7 @@ type Request struct {
 	By          forge.Person  `json:"by,omitzero"`             // who asked
 	Trigger     forge.Subject `json:"trigger,omitzero"`        // what gets the closing reaction
 	Comment     forge.Comment `json:"comment,omitzero"`        // the tracking comment: its id and marker
+	Prefix      string        `json:"prefix,omitempty"`        // of commands in comments; empty means "/"
 }
 
 // Said is the body of a signal: who said it, and what.

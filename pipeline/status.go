@@ -40,7 +40,8 @@ func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause erro
 	}
 	b.ID, b.State, b.Title, b.Ticket = req.Build, report.NeedsHuman, req.title(), req.Ticket.Number
 	b.Cause = "the build was given up: " + cause.Error()
-	b.Next = nextCommand(b)
+	b.Prefix = req.Prefix
+	b.Next = b.Typed("resume", "")
 	comment := req.Comment
 	comment.Body = report.Comment(b)
 	if _, err := f.EnsureComment(ctx, comment); err != nil {

@@ -350,7 +350,7 @@ func conclude(r report.Build, stop *stopped) ended {
 		e.Cause = stop.Cause
 	}
 	if e.Cause != "" {
-		e.Next = nextCommand(r)
+		e.Next = r.Typed("resume", "") // after a bad end
 	}
 	e.Summary = summarize(r, e, landed)
 	return e
@@ -364,14 +364,6 @@ func nothingLanded(r report.Build) string {
 		}
 	}
 	return "no issue landed"
-}
-
-// nextCommand is what to type after a bad end.
-func nextCommand(r report.Build) string {
-	if r.Ticket > 0 {
-		return "/resume"
-	}
-	return "slipway resume " + r.ID
 }
 
 // summarize is the account in one paragraph, from counts alone.

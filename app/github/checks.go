@@ -16,6 +16,9 @@ import (
 // of the text it drops the rest in silence.
 const maxOutput = 65535
 
+// maxNotes is how many annotations GitHub takes in one request.
+const maxNotes = 50
+
 // EnsureCheck makes sure that one check run has the name and the external id,
 // with this state and output.
 //
@@ -37,11 +40,17 @@ func (r *Repository) EnsureCheck(ctx context.Context, want forge.Check) (forge.C
 		}
 	}
 	for i, c := range have {
-		if !differs(c, want) {
+		noted := c.GetOutput().GetAnnotationsCount()
+		if !differs(c, want) && noted >= len(want.Notes) {
 			continue
 		}
-		if have[i], err = r.editCheck(ctx, c.GetID(), want); err != nil {
+		if have[i], err = r.editCheck(ctx, c.GetID(), want, noted); err != nil {
 			return forge.Check{}, err
+		}
+		for noted += maxNotes; noted < len(want.Notes); noted += maxNotes { // they are added to those before
+			if have[i], err = r.editCheck(ctx, c.GetID(), want, noted); err != nil {
+				return forge.Check{}, err
+			}
 		}
 	}
 	want.ID, want.URL = have[0].GetID(), have[0].GetHTMLURL()
@@ -125,7 +134,7 @@ func (r *Repository) createCheck(ctx context.Context, want forge.Check) ([]*gith
 	failed := r.call(ctx, "create check run "+want.Name, func(ctx context.Context, c *github.Client) error {
 		opts := github.CreateCheckRunOptions{
 			Name: want.Name, HeadSHA: want.HeadSHA, ExternalID: &want.ExternalID, Status: &want.Status,
-			Conclusion: unlessEmpty(want.Conclusion), DetailsURL: unlessEmpty(want.DetailsURL), Output: outputOf(want),
+			Conclusion: unlessEmpty(want.Conclusion), DetailsURL: unlessEmpty(want.DetailsURL), Output: outputOf(want, 0),
 		}
 		if !want.Started.IsZero() {
 			opts.StartedAt = &github.Timestamp{Time: want.Started}
@@ -152,11 +161,11 @@ func (r *Repository) createCheck(ctx context.Context, want forge.Check) ([]*gith
 	}
 }
 
-func (r *Repository) editCheck(ctx context.Context, id int64, want forge.Check) (have *github.CheckRun, err error) {
+func (r *Repository) editCheck(ctx context.Context, id int64, want forge.Check, noted int) (have *github.CheckRun, err error) {
 	err = r.call(ctx, fmt.Sprintf("edit check run %d", id), func(ctx context.Context, c *github.Client) error {
 		opts := github.UpdateCheckRunOptions{
 			Name: want.Name, ExternalID: &want.ExternalID, Status: &want.Status,
-			Conclusion: unlessEmpty(want.Conclusion), DetailsURL: unlessEmpty(want.DetailsURL), Output: outputOf(want),
+			Conclusion: unlessEmpty(want.Conclusion), DetailsURL: unlessEmpty(want.DetailsURL), Output: outputOf(want, noted),
 		}
 		if !want.Completed.IsZero() {
 			opts.CompletedAt = &github.Timestamp{Time: want.Completed}
@@ -174,8 +183,16 @@ func differs(have *github.CheckRun, want forge.Check) bool {
 		!sameText(have.GetOutput().GetSummary(), want.Summary) || !sameText(have.GetOutput().GetText(), want.Text)
 }
 
-func outputOf(c forge.Check) *github.CheckRunOutput {
-	return &github.CheckRunOutput{Title: &c.Title, Summary: &c.Summary, Text: unlessEmpty(c.Text)}
+// outputOf is a check's output with the notes that come after the first noted.
+func outputOf(c forge.Check, noted int) *github.CheckRunOutput {
+	out := &github.CheckRunOutput{Title: &c.Title, Summary: &c.Summary, Text: unlessEmpty(c.Text)}
+	rest := c.Notes[min(noted, len(c.Notes)):]
+	for _, n := range rest[:min(maxNotes, len(rest))] {
+		out.Annotations = append(out.Annotations, &github.CheckRunAnnotation{
+			Path: &n.Path, StartLine: &n.Line, EndLine: &n.Line, AnnotationLevel: &n.Level, Title: unlessEmpty(n.Title), Message: &n.Text,
+		})
+	}
+	return out
 }
 
 func unlessEmpty(s string) *string {

@@ -12,8 +12,10 @@ import (
 
 	"github.com/slipway-dev/slipway/app/githubsim"
 	"github.com/slipway-dev/slipway/app/inbox"
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
 )
@@ -43,7 +45,9 @@ func newOffice(t *testing.T) *office {
 		Jobs: o.store, GitHub: w.app, AppID: registered.ID, Slug: registered.Slug,
 		Account:  func(ctx context.Context, j queue.Job) (report.Build, error) { return pipeline.Read(ctx, o.store, j.ID) },
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
-		Decide: func(ctx context.Context, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
+		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
+		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return false, nil },
+		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},
 	})

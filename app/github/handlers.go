@@ -86,6 +86,14 @@ func (a *App) Unlabel(ctx context.Context, r forge.Repo, ticket int, label strin
 	})
 }
 
+// EnsureCheck makes sure that one check run of ours has the name and the
+// external id, with this state and output.
+func (a *App) EnsureCheck(ctx context.Context, r forge.Repo, c forge.Check) (forge.Check, error) {
+	hub := a.ForRepo(r, 0)
+	defer hub.Close(context.WithoutCancel(ctx))
+	return hub.EnsureCheck(ctx, c)
+}
+
 // OpenPull finds our open pull request for a ticket by the marker that
 // EnsureDraft leaves in its body; the newest, should there be two.
 func (a *App) OpenPull(ctx context.Context, r forge.Repo, ticket int) (forge.Pull, bool, error) {

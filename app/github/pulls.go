@@ -41,6 +41,27 @@ func (r *Repository) EnsureDraft(ctx context.Context, want forge.Draft) (forge.P
 	return pullOf(have), nil
 }
 
+// Changes reports whether a pull request changes the file.
+func (r *Repository) Changes(ctx context.Context, pull int, file string) (changes bool, err error) {
+	err = r.call(ctx, fmt.Sprintf("list the files of #%d", pull), func(ctx context.Context, c *github.Client) error {
+		opts := &github.ListOptions{PerPage: 100}
+		for {
+			page, resp, err := c.PullRequests.ListFiles(ctx, r.repo.Owner, r.repo.Name, pull, opts)
+			if err != nil {
+				return err
+			}
+			changes = slices.ContainsFunc(page, func(f *github.CommitFile) bool {
+				return f.GetFilename() == file || f.GetPreviousFilename() == file
+			})
+			if changes || resp.NextPage == 0 {
+				return nil
+			}
+			opts.Page = resp.NextPage
+		}
+	})
+	return changes, err
+}
+
 // What the marker in a pull request's body says about drafts, so that a build
 // that is resumed knows that the check is wanted.
 const (

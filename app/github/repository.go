@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -97,6 +98,26 @@ func (r *Repository) Credential(ctx context.Context) (forge.Credential, error) {
 	r.git = append(r.git, client)
 	r.mu.Unlock()
 	return forge.Credential{URL: url, User: "x-access-token", Token: token.GetToken()}, nil
+}
+
+// File reads a file as it is at a commit or branch; at the default branch where
+// ref is empty. The error is os.ErrNotExist where there is none.
+func (r *Repository) File(ctx context.Context, name, ref string) (text []byte, err error) {
+	err = r.call(ctx, "read "+name, func(ctx context.Context, c *github.Client) error {
+		file, _, _, err := c.Repositories.GetContents(ctx, r.repo.Owner, r.repo.Name, name, &github.RepositoryContentGetOptions{Ref: ref})
+		switch {
+		case status(err) == http.StatusNotFound:
+			return fmt.Errorf("%s: %w", name, os.ErrNotExist)
+		case err != nil:
+			return err
+		case file == nil:
+			return fmt.Errorf("%s is a directory: %w", name, os.ErrNotExist)
+		}
+		content, err := file.GetContent()
+		text = []byte(content)
+		return err
+	})
+	return text, err
 }
 
 // maxBranches is how many names EnsureBranch tries.

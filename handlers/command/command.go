@@ -30,6 +30,7 @@ const (
 	Cancel  Name = "cancel"
 	Resume  Name = "resume"
 	Status  Name = "status"
+	Config  Name = "config"
 	Help    Name = "help"
 )
 
@@ -73,6 +74,7 @@ var specs = []Spec{
 	{Name: Cancel, Role: forge.Write, Usage: "cancel", Help: "stop the build of this issue and keep what is finished; whoever started it may, too"},
 	{Name: Resume, Role: forge.Write, Usage: "resume", Help: "go on with the build that ended last; what ended badly is asked anew"},
 	{Name: Status, Role: forge.Triage, Usage: "status", Help: "say how the build of this issue stands, and what it waits for"},
+	{Name: Config, Role: forge.Read, Usage: "config", Help: "print the configuration that counts here, and where each value is from"},
 	{Name: Help, Role: forge.Read, Usage: "help", Help: "list the commands that you may run"},
 }
 

@@ -111,7 +111,7 @@ func TestParseNamesTheFieldAndTheRule(t *testing.T) {
 		"a dropped letter":        {"/cancl", "/", "command", "did you mean cancel?"},
 		"a slip in approve":       {"/aprove 0123abc", "/", "command", "did you mean approve?"},
 		"a slip in resume":        {"/resuem", "/", "command", "did you mean resume?"},
-		"unknown to us by name":   {"/slipway deploy", "/slipway ", "command", "the commands are build, approve, revise, reject, answer, steer, cancel, resume, status, help"},
+		"unknown to us by name":   {"/slipway deploy", "/slipway ", "command", "the commands are build, approve, revise, reject, answer, steer, cancel, resume, status, config, help"},
 		"revise nothing":          {"/revise", "/", "revise", "needs a text: revise TEXT"},
 		"revise blanks":           {"/revise \t\r\n \r\n", "/", "revise", "needs a text: revise TEXT"},
 		"answer nothing":          {"/answer", "/", "answer", "needs a text: answer TEXT"},
@@ -165,6 +165,7 @@ func TestRolesAreTheProducts(t *testing.T) {
 		command.Cancel: forge.Write, command.Help: forge.Read,
 		command.Approve: forge.Write, command.Revise: forge.Write, command.Reject: forge.Write,
 		command.Answer: forge.Write, command.Steer: forge.Write, command.Resume: forge.Write,
+		command.Config: forge.Read,
 	}
 	if got := len(command.All()); got != len(want) {
 		t.Fatalf("%d commands, want %d", got, len(want))

@@ -121,6 +121,17 @@ type Check struct {
 	Completed  time.Time `json:"completed,omitzero"`
 	ID         int64     `json:"id,omitempty"`
 	URL        string    `json:"url,omitempty"`
+
+	Notes []Note `json:"notes,omitempty"` // on lines of the commit's files; none is ever taken back
+}
+
+// A Note is a remark on one line of a file, shown beside it.
+type Note struct {
+	Path  string `json:"path"`
+	Line  int    `json:"line"`  // from 1
+	Level string `json:"level"` // notice, warning or failure
+	Title string `json:"title,omitempty"`
+	Text  string `json:"text"` // plain text
 }
 
 // Gone is why there is nothing left to build for, in a few words, and since when

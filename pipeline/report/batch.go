@@ -39,7 +39,7 @@ var slotMarks = map[string]string{
 
 // PermitChoices are what a person may type about a subagent that waits.
 func PermitChoices(b Build, p Permit) []Choice {
-	return []Choice{{b.typed("approve", p.ID), "lets it start"}, {b.typed("reject", p.ID), "skips it; the agent is told"}}
+	return []Choice{{b.Typed("approve", p.ID), "lets it start"}, {b.Typed("reject", p.ID), "skips it; the agent is told"}}
 }
 
 // permits lists the subagents that wait for a person's word, and what to type.

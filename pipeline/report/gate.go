@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -19,17 +20,17 @@ func Choices(b Build) []Choice {
 	switch {
 	case b.State == WaitingApproval && b.Gate != nil:
 		return []Choice{
-			{b.typed("approve", shortHash(b.Gate.Hash)), "builds exactly this plan"},
-			{b.typed("revise", "TEXT"), "has the plan made anew, with what you say"},
-			{b.typed("reject", "[TEXT]"), "ends the build; nothing is coded"},
+			{b.Typed("approve", shortHash(b.Gate.Hash)), "builds exactly this plan"},
+			{b.Typed("revise", "TEXT"), "has the plan made anew, with what you say"},
+			{b.Typed("reject", "[TEXT]"), "ends the build; nothing is coded"},
 		}
 	case b.State == WaitingAnswer && b.Gate != nil:
 		return []Choice{
-			{b.typed("answer", "TEXT"), "goes on with what you say"},
-			{b.typed("cancel", ""), "ends the build and keeps what is finished"},
+			{b.Typed("answer", "TEXT"), "goes on with what you say"},
+			{b.Typed("cancel", ""), "ends the build and keeps what is finished"},
 		}
 	case b.State.Waiting():
-		return []Choice{{b.typed("cancel", ""), "ends the build and keeps what is finished"}}
+		return []Choice{{b.Typed("cancel", ""), "ends the build and keeps what is finished"}}
 	}
 	return nil
 }
@@ -63,11 +64,11 @@ func WaitsFor(b Build) string {
 	return what
 }
 
-// typed is a command as it is typed where the build's people are.
-func (b Build) typed(verb, rest string) string {
+// Typed is a command as it is typed where the build's people are.
+func (b Build) Typed(verb, rest string) string {
 	line := "slipway " + verb + " " + b.ID
 	if b.Ticket > 0 {
-		line = "/" + verb
+		line = cmp.Or(b.Prefix, "/") + verb
 	}
 	return strings.TrimSpace(line + " " + rest)
 }

@@ -63,12 +63,13 @@ type Build struct {
 	Ticket    int    `json:"ticket,omitempty"`
 	Closes    bool   `json:"closes,omitempty"` // the base is the default branch: a closing keyword works
 	Requester string `json:"requester,omitempty"`
-	Base      string `json:"base"`            // branch
-	BaseSHA   string `json:"base_sha"`        // commit that the build started from
-	Branch    string `json:"branch"`          // what is published; empty before
-	Head      string `json:"head"`            // commit of Branch; empty before
-	Cause     string `json:"cause,omitempty"` // why it ended badly, one line
-	Next      string `json:"next,omitempty"`  // the command to type now
+	Prefix    string `json:"prefix,omitempty"` // of commands in comments; empty means "/"
+	Base      string `json:"base"`             // branch
+	BaseSHA   string `json:"base_sha"`         // commit that the build started from
+	Branch    string `json:"branch"`           // what is published; empty before
+	Head      string `json:"head"`             // commit of Branch; empty before
+	Cause     string `json:"cause,omitempty"`  // why it ended badly, one line
+	Next      string `json:"next,omitempty"`   // the command to type now
 
 	Gate         *Gate         `json:"gate,omitempty"`     // what a waiting build waits for
 	Estimate     *Estimate     `json:"estimate,omitempty"` // of the plan, once there is one

@@ -23,6 +23,7 @@ import (
 
 	"github.com/slipway-dev/slipway/app/githubsim"
 	"github.com/slipway-dev/slipway/app/inbox"
+	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
@@ -68,6 +69,9 @@ func (quiet) PullTicket(context.Context, forge.Repo, int) (int, bool, error) {
 }
 func (quiet) Gone(context.Context, forge.Repo, forge.Ticket, int) (forge.Gone, error) {
 	return forge.Gone{}, nil
+}
+func (quiet) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
+	return c, nil
 }
 func (quiet) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {
 	return forge.Pull{}, false, nil
@@ -136,7 +140,9 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 		Jobs: store, GitHub: quiet{ids}, AppID: 1, Slug: "slipway",
 		Account:  func(context.Context, queue.Job) (report.Build, error) { return report.Build{}, nil },
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
-		Decide: func(ctx context.Context, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
+		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
+		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return false, nil },
+		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},
 	})

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-github/v60/github"
+
+	"github.com/slipway-dev/slipway/app/githubsim"
+	"github.com/slipway-dev/slipway/config"
+	"github.com/slipway-dev/slipway/pipeline"
+)
+
+// wroteSince are the bodies of the comments that Slipway wrote or edited, and
+// the reactions it put, after the first n changes.
+func (s *server) wroteSince(n int) (comments, reactions []string) {
+	s.Helper()
+	for _, x := range s.changes()[n:] {
+		var in struct{ Body, Content string }
+		must(s.T, json.Unmarshal(x.Request, &in))
+		if strings.HasSuffix(x.URL, "/reactions") {
+			reactions = append(reactions, in.Content)
+		} else if in.Body != "" {
+			comments = append(comments, in.Body)
+		}
+	}
+	return comments, reactions
+}
+
+// hub looks at GitHub with a client of the App's.
+func (s *server) hub() *github.Client {
+	s.Helper()
+	_, c := client(s.T, githubsim.Remote{URL: s.sim.URL()}, "harbour", "greeter")
+	return c
+}
+
+// commit puts files on the default branch, as a person.
+func (s *server) commit(files map[string]string) {
+	s.Helper()
+	_, err := s.sim.Commit(s.Context(), githubsim.CommitSpec{Repo: fullName, Branch: "main", By: "mira", Message: "Configure", Files: files})
+	must(s.T, err)
+}
+
+// The configuration that is printed is the one that a build would get: the file
+// of the default branch over the server's over the defaults.
+func TestConfigOnAThread(t *testing.T) {
+	t.Parallel()
+	s := newServerOf(t, company, func(c *config.Server) {
+		own, err := config.Parse([]byte("limits: {usd_per_day: 7}\nmodels: {coder: opus}\n"), "/etc/slipway/secret-place.yml")
+		must(t, err)
+		c.Repo = own
+	})
+	s.says("rita", "/config")
+	s.rest()
+	comments, reactions := s.wroteSince(0)
+	if len(comments) != 1 || strings.Join(reactions, " ") != "eyes rocket" {
+		t.Fatalf("comments %q, reactions %q", comments, reactions)
+	}
+	for _, row := range []string{
+		"| `limits.usd_per_day` | `7` | `the server` |", "| `build.label` | `slipway:build` | `default` |",
+		"| `runtime` | `command` | `the server's start` |", "| `models.coder` | `command:opus` | `the server` |",
+		"| `models.qa` | `command:sonnet` | `the runtime's own choice` |",
+	} {
+		if !strings.Contains(comments[0], row) {
+			t.Errorf("no row %s in\n%s", row, comments[0])
+		}
+	}
+	if strings.Contains(comments[0], "secret-place") {
+		t.Errorf("it says where the server's file is:\n%s", comments[0])
+	}
+
+	s.commit(map[string]string{".github/slipway.yml": "limits:\n  usd_per_build: 3\nmodels:\n  default: haiku\n"})
+	s.rest()
+	before := len(s.changes())
+	s.says("mira", "/config")
+	s.rest()
+	if comments, _ := s.wroteSince(before); len(comments) != 1 || !strings.Contains(comments[0], "| `limits.usd_per_build` | `3` | `.github/slipway.yml` |") ||
+		!strings.Contains(comments[0], "| `models.qa` | `command:haiku` | `.github/slipway.yml, by models.default` |") {
+		t.Errorf("comments %q", comments)
+	}
+	s.commit(map[string]string{".github/slipway.yml": "limits:\n  usd_per_biuld: 3\n"})
+	s.rest()
+	before = len(s.changes())
+	s.says("mira", "/config")
+	s.rest()
+	if comments, _ := s.wroteSince(before); len(comments) != 1 || !strings.Contains(comments[0], "line 2: `limits.usd_per_biuld`: unknown key") {
+		t.Errorf("comments %q", comments)
+	}
+}
+
+// Limits are counted in the store: the first command too many is answered, the
+// others are not, and whoever typed them can still stop what runs.
+func TestTooManyCommands(t *testing.T) {
+	t.Parallel()
+	s := newServerOf(t, company, func(c *config.Server) { c.Chat.PerHour = 2 })
+	for range 6 {
+		s.says("rita", "/help")
+		s.rest()
+	}
+	comments, reactions := s.wroteSince(0)
+	if len(comments) != 3 || !strings.Contains(comments[2], "more than 2 commands within an hour") {
+		t.Errorf("comments %q", comments)
+	}
+	if got := strings.Join(reactions, " "); got != "eyes rocket eyes rocket confused" {
+		t.Errorf("reactions %s", got)
+	}
+	before := len(s.changes())
+	s.says("mira", "/help")
+	s.rest()
+	if comments, _ := s.wroteSince(before); len(comments) != 1 || !strings.Contains(comments[0], "Your role in this repository is **write**") {
+		t.Errorf("another person pays for it: %q", comments)
+	}
+}
+
+// Two Slipways that allow each other on one ticket: whatever people type, they
+// do not answer each other.
+func TestTwoSlipwaysOnOneTicket(t *testing.T) {
+	t.Parallel()
+	s := newServerOf(t, company, func(c *config.Server) { c.Chat.Bots = []string{"other-slipway"} })
+	made, err := s.sim.CreateApp(t.Context(), githubsim.AppSpec{Slug: "other-slipway", Secret: hookSecret, WebhookURL: s.url + "/of-nobody"})
+	must(t, err)
+	_, err = s.sim.Install(t.Context(), githubsim.InstallSpec{App: "other-slipway", Account: "harbour", Repos: []string{"greeter"}})
+	must(t, err)
+	for _, body := range []string{"/help", "/biuld", "/config"} {
+		s.says("other-slipway[bot]", body+"\n\n<!-- slipway app=4711 run=b-0123456789ab -->")
+		s.says("slipway[bot]", body)
+	}
+	s.rest()
+	if wrote := s.changes(); len(wrote) > 0 || made.ID == 0 {
+		t.Fatalf("Slipway wrote: %s %s", wrote[0].URL, wrote[0].Request)
+	}
+	s.says("other-slipway[bot]", "/config")
+	s.rest()
+	if comments, _ := s.wroteSince(0); len(comments) != 1 {
+		t.Errorf("a bot on the list is not heard: %q", comments)
+	}
+}
+
+// What people read names commands by the prefix that is configured, also in the
+// comments of a build that waits.
+func TestAnotherPrefix(t *testing.T) {
+	t.Parallel()
+	s := newServerOf(t, company, func(c *config.Server) { c.Chat.Prefix = "@helper " },
+		func(e *pipeline.Engine) { e.Defaults.Build.Approval = "plan" })
+	s.says("mira", "/build")
+	s.says("mira", "@helper build")
+	until(t, time.Minute, "the plan is not shown", func() bool {
+		comments, _ := s.wroteSince(0)
+		return strings.Contains(strings.Join(comments, "\n"), "`@helper approve ")
+	})
+	s.says("mira", "@helper status")
+	s.says("mira", "@helper cancel")
+	s.rest()
+	if jobs := s.jobs(pipeline.KindBuild); len(jobs) != 1 {
+		t.Errorf("%d builds", len(jobs))
+	}
+	comments, _ := s.wroteSince(0)
+	for _, body := range comments {
+		for _, verb := range []string{"build", "approve", "revise", "reject", "cancel", "status", "resume"} {
+			if strings.Contains(body, "`/"+verb) {
+				t.Errorf("offers /%s:\n%s", verb, body)
+			}
+		}
+	}
+	if all := strings.Join(comments, "\n"); !strings.Contains(all, "`@helper resume`") {
+		t.Errorf("the end names no command:\n%s", all)
+	}
+	for _, d := range s.sim.Deliveries() {
+		if d.StatusCode != http.StatusAccepted {
+			t.Errorf("delivery %+v", d)
+		}
+	}
+}
+
+// A pull request that changes the configuration is told on its commit, line by
+// line, what is wrong with it, or that it is fine; whoever sends it, and also
+// where the file has more mistakes than GitHub takes in one request.
+func TestAConfigurationInAPullRequest(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, company)
+	file := ".github/slipway.yml"
+	propose := func(files map[string]string, deleted ...string) (sha string) {
+		made, err := s.sim.Commit(t.Context(), githubsim.CommitSpec{Repo: fullName, Branch: "configure", By: "stranger", Message: "Configure", Files: files, Deleted: deleted})
+		must(t, err)
+		return made.SHA
+	}
+	checks := func(sha string) []*github.CheckRun {
+		s.rest()
+		got, _, err := s.hub().Checks.ListCheckRunsForRef(t.Context(), "harbour", "greeter", sha, &github.ListCheckRunsOptions{CheckName: github.String("slipway/config")})
+		must(t, err)
+		return got.CheckRuns
+	}
+	bad := propose(map[string]string{file: "runtime: claude_code\nlimits:\n  usd_per_biuld: 3\n  max_parallel_issues: many\n"})
+	_, err := s.sim.OpenPull(t.Context(), githubsim.PullSpec{Repo: fullName, Title: "Configure", Head: "configure", By: "stranger"})
+	must(t, err)
+	runs := checks(bad)
+	if len(runs) != 1 || runs[0].GetConclusion() != "failure" || runs[0].GetOutput().GetTitle() != "2 problems" {
+		t.Fatalf("check runs %v", runs)
+	}
+	notes, _, err := s.hub().Checks.ListCheckRunAnnotations(t.Context(), "harbour", "greeter", runs[0].GetID(), nil)
+	must(t, err)
+	if len(notes) != 2 || notes[0].GetPath() != file || notes[0].GetStartLine() != 3 || notes[1].GetStartLine() != 4 ||
+		!strings.Contains(notes[0].GetMessage(), "unknown key") || notes[1].GetTitle() != "limits.max_parallel_issues" {
+		t.Errorf("annotations %v", notes)
+	}
+
+	var many strings.Builder
+	for i := range 120 {
+		fmt.Fprintf(&many, "wrong_%d: 1\n", i)
+	}
+	sha := propose(map[string]string{file: many.String()})
+	if runs = checks(sha); len(runs) != 1 || runs[0].GetOutput().GetAnnotationsCount() != 120 {
+		t.Errorf("120 problems: %v", runs)
+	}
+	if runs = checks(propose(map[string]string{file: "limits:\n  usd_per_build: 3\n"})); len(runs) != 1 || runs[0].GetConclusion() != "success" {
+		t.Errorf("a good one: %v", runs)
+	}
+	if runs = checks(propose(nil, file)); len(runs) != 1 || runs[0].GetConclusion() != "success" {
+		t.Errorf("none at all: %v", runs)
+	}
+	made, err := s.sim.Commit(t.Context(), githubsim.CommitSpec{Repo: fullName, Branch: "other", By: "stranger", Message: "Say", Files: map[string]string{"slipway.yml": "wrong: 1\n"}})
+	must(t, err)
+	_, err = s.sim.OpenPull(t.Context(), githubsim.PullSpec{Repo: fullName, Title: "Say", Head: "other", By: "stranger"})
+	must(t, err)
+	if runs = checks(made.SHA); len(runs) != 0 {
+		t.Errorf("one that leaves it alone: %v", runs)
+	}
+	if builds := s.jobs(pipeline.KindBuild); len(builds) > 0 {
+		t.Errorf("builds %+v", builds)
+	}
+}
