@@ -44,7 +44,6 @@ type work struct {
 	split   []graph.Issue // to be split
 	failed  []string      // failures that nothing was decided about
 	replan  string        // key of a replan that was chosen and has not ended
-	start   []graph.Issue // the frontier, most urgent first
 	head    string        // the integration branch
 	next    int           // number of the next landing
 	replans int           // choices made
@@ -177,13 +176,16 @@ func (c *conductor) decide(ctx context.Context, now *running) error {
 	if w.replan != "" {
 		return nil // nothing pending starts while it may be changed
 	}
-	for len(w.start) > 0 && now.lanes() < c.conf.Limits.MaxParallelIssues {
-		is := w.start[0]
-		if _, err := step.Decide(ctx, c.journal, c.fold.key(keyStart(is.Key())), started{Base: w.head}); err != nil {
+	for now.lanes() < c.conf.Limits.MaxParallelIssues {
+		start, head := c.fold.frontier() // which comes next depends on what runs
+		if len(start) == 0 {
+			break
+		}
+		is := start[0]
+		if _, err := step.Decide(ctx, c.journal, c.fold.key(keyStart(is.Key())), started{Base: head}); err != nil {
 			return err
 		}
 		now.launch(is.Key(), func(ctx context.Context) error { return c.hands.code(ctx, is) })
-		w = c.fold.work() // which comes next depends on what runs
 	}
 	return nil
 }
@@ -191,7 +193,7 @@ func (c *conductor) decide(ctx context.Context, now *running) error {
 // land chooses a landing of everything that is ready. With barriers between
 // levels it waits until nothing is in flight and nothing could be.
 func (c *conductor) land(ctx context.Context, w *work, now *running) error {
-	barred := c.conf.Pipeline.Barrier == "level" && (now.lanes() > 0 || len(w.start) > 0 && w.replan == "")
+	barred := c.conf.Pipeline.Barrier == "level" && (now.lanes() > 0 || w.replan == "" && c.fold.mayStart())
 	if w.open == "" && len(w.ready) > 0 && !barred {
 		w.open = keyLand(w.next)
 		if _, err := step.Decide(ctx, c.journal, c.fold.key(w.open), landing{Issues: w.ready, Base: w.head}); err != nil {

@@ -44,20 +44,34 @@ func (f *Fold) work() work {
 		}
 	}
 	w.replans, w.asked, w.splits = f.replans, f.asked, f.splits
-	if f.stop != nil {
-		if !f.stop.mayFinish() {
-			w.resume = nil
-		}
-		return w
+	if f.stop != nil && !f.stop.mayFinish() {
+		w.resume = nil
 	}
-	w.start = f.graph.Frontier(
+	return w
+}
+
+// frontier returns what may start, the most urgent first, and the head of the
+// integration branch that it starts from. It looks at every issue, which is a
+// waste where no lane is free.
+func (f *Fold) frontier() (start []graph.Issue, head string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stop != nil {
+		return nil, f.head
+	}
+	return f.graph.Frontier(
 		func(n string) bool { s := f.issues[n]; return !s.startedAt.IsZero() || s.skipped != "" },
 		func(n string) bool { return f.issues[n].outcome() == report.InProgress },
 		func(n, dependency string) bool {
 			return f.issues[dependency].merge != "" || slices.Contains(f.issues[n].waived, dependency)
 		},
-	)
-	return w
+	), f.head
+}
+
+// mayStart reports whether anything may.
+func (f *Fold) mayStart() bool {
+	start, _ := f.frontier()
+	return len(start) > 0
 }
 
 // unsplittable says why the sub-issues of an issue cannot take its place, or

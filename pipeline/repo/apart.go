@@ -14,8 +14,9 @@ import (
 
 // How far history is read here before git is asked.
 const (
-	maxFollowed = 16  // commits of one side since the two parted
-	maxWalked   = 256 // commits of the other side
+	maxFirsts   = 48  // landings of one side
+	maxFollowed = 16  // commits of the other since the two parted
+	maxWalked   = 256 // commits of the one, for any that is of the other too
 )
 
 // mergeApart is the tree of a merge of two commits that touched nothing in common.
@@ -51,28 +52,20 @@ func needsGit(e entry) bool {
 // parting is where theirs left the history of ours: the one merge base, when every
 // commit since then has one parent and is not in that history.
 func (m *Mirror) parting(ours, theirs string) (base string, err error) {
-	landings, err := m.firsts(ours, maxWalked)
-	if err != nil {
-		return "", err
-	}
+	landings := m.firsts(ours)
 	own := map[string]bool{}
-	for base = theirs; !landings[base]; {
+	for base = theirs; landings[base] == 0; {
 		c, err := m.parts(base)
 		if err != nil || len(c.parents) != 1 || len(own) == maxFollowed {
 			return "", errAskGit
 		}
 		own[base], base = true, c.parents[0]
 	}
-	// Before the base there is nothing that follows it.
-	past, err := m.firsts(base, maxWalked)
-	if err != nil {
-		return "", err
-	}
 	for left, seen := []string{ours}, 0; len(left) > 0; seen++ {
 		commit := left[len(left)-1]
 		left = left[:len(left)-1]
-		if past[commit] {
-			continue
+		if landings[commit] >= landings[base] {
+			continue // what comes before the base does not follow it
 		}
 		c, err := m.parts(commit)
 		if err != nil || own[commit] || seen == maxWalked {
@@ -84,24 +77,21 @@ func (m *Mirror) parting(ours, theirs string) (base string, err error) {
 }
 
 // firsts are a commit, its first parent, the first parent of that, and so on, as
-// far as they are loose and no more than so many.
-func (m *Mirror) firsts(commit string, most int) (map[string]bool, error) {
-	line := map[string]bool{}
-	for len(line) < most {
+// far as they are loose, numbered from 1.
+func (m *Mirror) firsts(commit string) map[string]int {
+	line := map[string]int{}
+	for len(line) < maxFirsts {
 		c, err := m.parts(commit)
 		if err != nil {
 			break
 		}
-		line[commit] = true
+		line[commit] = len(line) + 1
 		if len(c.parents) == 0 {
 			break
 		}
 		commit = c.parents[0]
 	}
-	if len(line) == 0 {
-		return nil, errAskGit
-	}
-	return line, nil
+	return line
 }
 
 // mergeTrees brings into ours what theirs changed since base, and returns the tree
