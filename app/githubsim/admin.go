@@ -32,6 +32,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if at := newAppPath.FindStringSubmatch(path); at != nil && r.Method == http.MethodPost {
+		s.serveManifest(w, r, at[1])
+		return
+	}
 	if r.Method == http.MethodGet && s.servePage(w, r) {
 		return
 	}

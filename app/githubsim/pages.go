@@ -34,7 +34,7 @@ type view struct {
 
 // restRoots begin the paths of the REST interface, which no owner may have as
 // a name.
-var restRoots = []string{"app", "apps", "installation", "orgs", "rate_limit", "repos", "user", "users"}
+var restRoots = []string{"app", "app-manifests", "apps", "installation", "orgs", "rate_limit", "repos", "user", "users"}
 
 // servePage shows a page if the path is one's. A browser that asks for another
 // gets a plain 404: only clients of the interface make an unknown route.

@@ -10,6 +10,7 @@ import (
 // routes are the operations served, in the order in which they are tried.
 // Patterns are those of GitHub's description.
 var routes = compile([]route{
+	{method: "POST", pattern: "/app-manifests/{code}/conversions", do: convertManifest},
 	{method: "GET", pattern: "/app", as: anApp, do: getApp},
 	{method: "GET", pattern: "/app/installations", as: anApp, do: listInstallations},
 	{method: "GET", pattern: "/app/installations/{installation_id}", as: anApp, do: getInstallation},

@@ -18,6 +18,7 @@ type state struct {
 	Last          int64           `json:"last"` // the highest id given out
 	Users         []*user         `json:"users"`
 	Apps          []*app          `json:"apps"`
+	Pending       []*pendingApp   `json:"pending,omitempty"` // Apps whose manifest was sent
 	Installations []*installation `json:"installations"`
 	Repos         []*repo         `json:"repos"`
 	Tokens        []*token        `json:"tokens"`

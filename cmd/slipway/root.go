@@ -67,8 +67,10 @@ func (o *options) load() (config.Server, error) {
 	if o.stateDir != "" {
 		conf.StateDir = o.stateDir
 	}
-	conf.StateDir, err = filepath.Abs(conf.StateDir)
-	return conf, err
+	if conf.StateDir, err = filepath.Abs(conf.StateDir); err != nil {
+		return conf, err
+	}
+	return conf, conf.ReadStored()
 }
 
 // logger logs to standard error, by default only what a person must know.

@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-dev/slipway"
 	"github.com/slipway-dev/slipway/app"
+	"github.com/slipway-dev/slipway/config"
 )
 
 func newServe(o *options) *cobra.Command {
@@ -21,9 +23,10 @@ func newServe(o *options) *cobra.Command {
 		Use:   "serve",
 		Short: "Run the GitHub App: webhooks and workers in one process",
 		Long: `Serve receives GitHub's webhooks and works on builds, with an embedded store in
-the state directory. It needs the credentials of a GitHub App; without them it
-says which are missing and how to set them. SIGTERM or Ctrl-C drains: builds go
-on where they were when serve starts again.`,
+the state directory. It needs the credentials of a GitHub App. Without any it
+prints a link to a page that creates the App, keeps the credentials in the state
+directory, and goes on; where only some are set it says which are missing.
+SIGTERM or Ctrl-C drains: builds go on where they were when serve starts again.`,
 		Example: "  slipway serve --config slipway-server.yml\n  SLIPWAY_GITHUB_APP_ID=1 SLIPWAY_GITHUB_PRIVATE_KEY_FILE=key.pem SLIPWAY_GITHUB_WEBHOOK_SECRETS=s3cret slipway serve",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), o, f, listen) },
@@ -51,6 +54,11 @@ func runServe(ctx context.Context, o *options, f *buildFlags, listen string) err
 	if err != nil {
 		return err
 	}
+	if conf.GitHub.Unconfigured() {
+		if conf, err = o.setUp(ctx, conf); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
 	store, err := o.store(ctx, conf)
 	if err != nil {
 		return err
@@ -69,4 +77,29 @@ func runServe(ctx context.Context, o *options, f *buildFlags, listen string) err
 	}
 	fmt.Fprintf(os.Stderr, "slipway: webhooks at http://%s/webhook, state in %s\n", listener.Addr(), conf.StateDir)
 	return environment(server.Run(ctx, listener))
+}
+
+// setUp serves the page that creates the App, on the address where webhooks will
+// come, and returns the configuration with it.
+func (o *options) setUp(ctx context.Context, conf config.Server) (config.Server, error) {
+	file, err := slipway.Files.ReadFile("app.yml")
+	if err != nil {
+		return conf, err
+	}
+	manifest, err := app.ReadManifest(file)
+	if err != nil {
+		return conf, err
+	}
+	listener, err := net.Listen("tcp", conf.Listen)
+	if err != nil {
+		return conf, environment(fmt.Errorf("listen on %s: %w", conf.Listen, err))
+	}
+	page := app.NewSetup(conf, manifest, o.logger())
+	fmt.Fprintf(os.Stderr, "slipway: no GitHub App is configured. Create one here; the link is good once:\n\n  %s\n\n", page.Link(listener))
+	stored, err := page.Run(ctx, listener)
+	if err != nil || !stored {
+		return conf, environment(err)
+	}
+	conf.Listen = listener.Addr().String() // where the App was told that we are
+	return conf, conf.ReadStored()
 }

@@ -100,9 +100,11 @@ func TestServeWithoutCredentials(t *testing.T) {
 		env  []string
 		want []string
 	}{
-		"with nothing": {nil, []string{
+		"with nothing but the secret": {[]string{"SLIPWAY_GITHUB_WEBHOOK_SECRETS=s3cret"}, []string{
 			"github.app_id", "SLIPWAY_GITHUB_APP_ID", "github.private_key_file", "SLIPWAY_GITHUB_PRIVATE_KEY_FILE",
-			"github.webhook_secrets", "SLIPWAY_GITHUB_WEBHOOK_SECRETS",
+		}},
+		"with nothing but the id": {[]string{"SLIPWAY_GITHUB_APP_ID=7"}, []string{
+			"github.private_key_file", "github.webhook_secrets", "SLIPWAY_GITHUB_WEBHOOK_SECRETS",
 		}},
 		"with all but the secret": {
 			[]string{"SLIPWAY_GITHUB_APP_ID=7", "SLIPWAY_GITHUB_PRIVATE_KEY_FILE=/key.pem"}, []string{"github.webhook_secrets"},
