@@ -67,6 +67,9 @@ func (quiet) Unlabel(context.Context, forge.Repo, int, string) error { return ni
 func (quiet) PullTicket(context.Context, forge.Repo, int) (int, bool, error) {
 	return 0, false, nil
 }
+func (quiet) Checks(context.Context, forge.Repo, string) ([]forge.Check, error) {
+	return nil, nil
+}
 func (quiet) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
 	return c, nil
 }
