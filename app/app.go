@@ -255,8 +255,10 @@ func (a *App) settings(ctx context.Context, r forge.Repo) ([]config.Setting, err
 func (a *App) proposed(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error) {
 	hub := a.hub.ForRepo(r, pull)
 	defer hub.Close(context.WithoutCancel(ctx))
-	if changed, err = hub.Changes(ctx, pull, pipeline.ConfigFile); err != nil || !changed {
-		return false, err
+	if pull != 0 {
+		if changed, err = hub.Changes(ctx, pull, pipeline.ConfigFile); err != nil || !changed {
+			return false, err
+		}
 	}
 	text, err := hub.File(ctx, pipeline.ConfigFile, sha)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -237,6 +237,9 @@ func (h *Handlers) comment(ctx context.Context, t trigger, marker, body string) 
 }
 
 func (h *Handlers) react(ctx context.Context, t trigger, content string) error {
+	if t.on == (forge.Subject{}) {
+		return nil
+	}
 	if err := h.GitHub.React(ctx, t.repo, t.on, content); err != nil {
 		return fmt.Errorf("react with %s on %s: %w", content, t.key(), err)
 	}

@@ -73,6 +73,10 @@ func (g *hub) Unlabel(_ context.Context, _ forge.Repo, _ int, label string) erro
 	return g.called("unlabel")
 }
 
+func (g *hub) Checks(context.Context, forge.Repo, string) ([]forge.Check, error) {
+	return g.checks, g.called("checks")
+}
+
 func (g *hub) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
 	g.checks = append(g.checks, c)
 	return c, g.called("check")

@@ -58,6 +58,8 @@ type GitHub interface {
 	EnsureComment(ctx context.Context, r forge.Repo, c forge.Comment) (forge.Comment, error)
 	// Unlabel removes a label; one that is not there is removed already.
 	Unlabel(ctx context.Context, r forge.Repo, ticket int, label string) error
+	// Checks reads back the App's own check runs on a commit, oldest first.
+	Checks(ctx context.Context, r forge.Repo, sha string) ([]forge.Check, error)
 	// EnsureCheck makes sure that one check run has the name and external id.
 	EnsureCheck(ctx context.Context, r forge.Repo, c forge.Check) (forge.Check, error)
 	// OpenPull finds the App's own open pull request for a ticket.
@@ -82,8 +84,8 @@ type Options struct {
 	// says what is wrong with its file.
 	Settings func(ctx context.Context, r forge.Repo) ([]config.Setting, error)
 	// Proposed reads the configuration that a pull request wants, at the commit,
-	// and reports whether the pull request changes it at all. A *config.Error
-	// says what is wrong with it.
+	// and reports whether the pull request changes it at all; 0 is one that is
+	// known to. A *config.Error says what is wrong with it.
 	Proposed func(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error)
 	// Decide returns what decide decided the first time that the delivery at
 	// hand got to the choice of that name, also if the worker died since.
@@ -105,7 +107,7 @@ type Handlers struct {
 // that nothing was.
 type event interface {
 	githubapp.EventHandler
-	asks(deliveryID string, payload []byte) (t trigger, ok bool, err error)
+	asks(ctx context.Context, deliveryID string, payload []byte) (t trigger, ok bool, err error)
 }
 
 // New returns the handlers, or says which option is missing.
@@ -126,7 +128,7 @@ func New(o Options) (*Handlers, error) {
 		o.Label = "slipway:build"
 	}
 	h := &Handlers{Options: o, events: map[string]event{}}
-	for _, e := range []event{issues{h}, issueComment{h}, pullRequest{h}, access{h}} {
+	for _, e := range []event{issues{h}, issueComment{h}, pullRequest{h}, checkRun{h}, checkSuite{h}, access{h}} {
 		for _, name := range e.Handles() {
 			h.events[name] = e
 		}
@@ -157,7 +159,7 @@ func (h *Handlers) GiveUp(ctx context.Context, d Delivery, cause error) error {
 	if !ok {
 		return nil
 	}
-	t, ok, err := e.asks(d.ID, d.Payload)
+	t, ok, err := e.asks(ctx, d.ID, d.Payload)
 	if err != nil || !ok {
 		return err
 	}
@@ -182,7 +184,7 @@ type trigger struct {
 	ticket   forge.Ticket
 	by       forge.Person
 	build    string        // key of the ticket whose build is meant; empty on a pull request that is none of ours
-	on       forge.Subject // what gets the reactions
+	on       forge.Subject // what gets the reactions; nothing where a button was pressed
 	typed    string        // how to speak of it: `/build`, or the label
 }
 

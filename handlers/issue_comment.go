@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-github/v60/github"
 
 	"github.com/slipway-dev/slipway/handlers/command"
+	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -20,6 +22,9 @@ func (issueComment) Handles() []string { return []string{"issue_comment"} }
 
 // Handle selects by action: an edited comment never starts work.
 func (h issueComment) Handle(ctx context.Context, _, deliveryID string, payload []byte) error {
+	if err := h.restore(ctx, deliveryID, payload); err != nil {
+		return err
+	}
 	t, cmd, wrong, err := h.read(deliveryID, payload)
 	switch {
 	case err != nil || t.typed == "":
@@ -30,7 +35,7 @@ func (h issueComment) Handle(ctx context.Context, _, deliveryID string, payload 
 	return h.run(ctx, t, cmd)
 }
 
-func (h issueComment) asks(deliveryID string, payload []byte) (trigger, bool, error) {
+func (h issueComment) asks(_ context.Context, deliveryID string, payload []byte) (trigger, bool, error) {
 	t, _, _, err := h.read(deliveryID, payload)
 	return t, t.typed != "", err
 }
@@ -62,6 +67,53 @@ func (h issueComment) read(deliveryID string, payload []byte) (t trigger, cmd co
 	t.ticket.Taken = e.GetComment().GetCreatedAt().Time
 	t.typed = code(h.Chat.Prefix + string(cmd.Name))
 	return t, cmd, wrong, nil
+}
+
+// restore writes the tracking comment of a build at work again when a person
+// has deleted it: whoever asked for the build would not see how it goes on.
+func (h issueComment) restore(ctx context.Context, deliveryID string, payload []byte) error {
+	var e github.IssueCommentEvent
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return queue.Never(fmt.Errorf("decode: %w", err))
+	}
+	run, marked := h.trackedRun(e.GetComment().GetBody())
+	if e.GetAction() != "deleted" || !marked || slugOf(e.GetComment().GetUser()) != strings.ToLower(h.Slug) || machine(e.Sender) {
+		return nil // also what we delete ourselves, which is one of two
+	}
+	t, err := triggerOf(deliveryID, e.Repo, e.Installation, e.Issue, e.Sender)
+	if err != nil {
+		return err
+	}
+	jobs, err := h.Jobs.List(ctx, queue.Query{IDs: []string{run}, Kinds: []string{pipeline.KindBuild}, Unfinished: true, Limit: 1})
+	if err != nil || len(jobs) == 0 {
+		return err
+	}
+	var r pipeline.Request
+	if err := json.Unmarshal(jobs[0].Payload, &r); err != nil {
+		return fmt.Errorf("read the request of %s: %w", run, err)
+	}
+	if r.Repo.String() != t.repo.String() || r.Comment.Ticket != t.ticket.Number {
+		return nil
+	}
+	if admitted, err := h.admit(ctx, t); err != nil || admitted.Over {
+		return err
+	}
+	account, err := h.account(ctx, jobs[0])
+	if err != nil {
+		return err
+	}
+	body := queuedText(run, r.By.Login, h.Chat.Prefix)
+	if account.State != report.Queued {
+		body = report.Comment(account)
+	}
+	return h.comment(ctx, t, r.Comment.Marker, body)
+}
+
+// trackedRun is the run whose tracking comment has that body.
+func (h *Handlers) trackedRun(body string) (run string, ok bool) {
+	_, rest, found := strings.Cut(body, fmt.Sprintf("%s%d run=", markerStart, h.AppID))
+	run, _, ended := strings.Cut(rest, " -->")
+	return run, found && ended
 }
 
 // ours reports whether the App wrote the comment, in whose name ever.

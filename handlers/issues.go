@@ -37,7 +37,7 @@ func (h issues) Handle(ctx context.Context, _, deliveryID string, payload []byte
 	return h.run(ctx, t, command.Command{Name: command.Build})
 }
 
-func (h issues) asks(deliveryID string, payload []byte) (trigger, bool, error) {
+func (h issues) asks(_ context.Context, deliveryID string, payload []byte) (trigger, bool, error) {
 	e, t, ok, err := h.read(deliveryID, payload)
 	return t, ok && !h.deaf(e.Sender), err
 }

@@ -44,7 +44,9 @@ func (h pullRequest) Handle(ctx context.Context, _, _ string, payload []byte) er
 }
 
 // asks: nobody typed anything.
-func (pullRequest) asks(string, []byte) (trigger, bool, error) { return trigger{}, false, nil }
+func (pullRequest) asks(context.Context, string, []byte) (trigger, bool, error) {
+	return trigger{}, false, nil
+}
 
 // judge says on the commit what is wrong with the configuration that it brings.
 func (h *Handlers) judge(ctx context.Context, r forge.Repo, pull int, sha string) error {

@@ -171,6 +171,12 @@ func configText(file string) string {
 	return fmt.Sprintf("With this commit the configuration is valid. What counts is %s as it stands on the default branch.", code(file))
 }
 
+// olderText says that a check run's build is not the ticket's last one.
+func olderText(typed, run, prefix string) string {
+	return fmt.Sprintf("%s was pressed on the check of run %s, and this issue has a newer build. Nothing was done.\n\n%s says how the newer one stands",
+		typed, code(run), code(prefix+"status"))
+}
+
 // overText says that a person typed too much for now.
 func overText(t trigger, limit queue.Rate) string {
 	span := "an hour"

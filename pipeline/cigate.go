@@ -173,12 +173,13 @@ func (b *build) ciWait(ctx context.Context, at checksOf) error {
 	return b.ciSay(ctx, keyCIWait(at.sha), at, forge.Check{
 		Status: "in_progress",
 		Title:  "Waiting for CI", Summary: "The work is pushed; Slipway waits for the other checks of this commit.",
+		Buttons: []forge.Button{forge.CancelButton},
 	})
 }
 
 // ciSay makes the build's own check run on a pushed commit say something, once.
 func (b *build) ciSay(ctx context.Context, key string, at checksOf, c forge.Check) error {
-	c.Name, c.HeadSHA, c.ExternalID, c.Started = checkName, at.sha, b.Request.Build+":"+at.sha, at.pushed
+	c.Name, c.HeadSHA, c.ExternalID, c.Started = CheckName, at.sha, b.Request.Build+":"+at.sha, at.pushed
 	_, err := step.Effect(ctx, b.journal, b.fold.key(key), func(ctx context.Context) (pushed, error) {
 		_, err := b.Forge.EnsureCheck(ctx, c)
 		return pushed{Head: at.sha}, err

@@ -17,8 +17,8 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
-// checkName is the check run that says how the build ended.
-const checkName = "slipway/build"
+// CheckName is the check run that says how the build ended.
+const CheckName = "slipway/build"
 
 // publish shows what landed: branch, draft pull request, check run, tracking
 // comment. Every effect describes what should be there, so a repeated one
@@ -278,10 +278,14 @@ func (b *build) check(ctx context.Context) error {
 		}
 		r := b.account()
 		title, summary, text := report.CheckOutput(r)
+		var buttons []forge.Button
+		if Refusal(r, ResumeSignal, Said{}) == "" {
+			buttons = []forge.Button{forge.RerunButton}
+		}
 		_, err := b.Forge.EnsureCheck(ctx, forge.Check{
-			Name: checkName, HeadSHA: r.Head, ExternalID: r.ID + ":" + r.Head,
+			Name: CheckName, HeadSHA: r.Head, ExternalID: r.ID + ":" + r.Head,
 			Status: "completed", Conclusion: report.Conclusion(r),
-			Title: title, Summary: summary, Text: text, Started: r.Started,
+			Title: title, Summary: summary, Text: text, Started: r.Started, Buttons: buttons,
 		})
 		if err != nil {
 			return checked{}, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/google/go-github/v60/github"
@@ -134,7 +135,7 @@ func (r *Repository) createCheck(ctx context.Context, want forge.Check) ([]*gith
 	failed := r.call(ctx, "create check run "+want.Name, func(ctx context.Context, c *github.Client) error {
 		opts := github.CreateCheckRunOptions{
 			Name: want.Name, HeadSHA: want.HeadSHA, ExternalID: &want.ExternalID, Status: &want.Status,
-			Conclusion: unlessEmpty(want.Conclusion), DetailsURL: unlessEmpty(want.DetailsURL), Output: outputOf(want, 0),
+			Conclusion: unlessEmpty(want.Conclusion), DetailsURL: unlessEmpty(want.DetailsURL), Output: outputOf(want, 0), Actions: buttonsOf(want),
 		}
 		if !want.Started.IsZero() {
 			opts.StartedAt = &github.Timestamp{Time: want.Started}
@@ -170,7 +171,17 @@ func (r *Repository) editCheck(ctx context.Context, id int64, want forge.Check, 
 		if !want.Completed.IsZero() {
 			opts.CompletedAt = &github.Timestamp{Time: want.Completed}
 		}
-		have, _, err = c.Checks.UpdateCheckRun(ctx, r.repo.Owner, r.repo.Name, id, opts)
+		// Unlike go-github's own call this one also takes buttons away.
+		path := fmt.Sprintf("repos/%s/%s/check-runs/%d", r.repo.Owner, r.repo.Name, id)
+		req, err := c.NewRequest(http.MethodPatch, path, struct {
+			github.UpdateCheckRunOptions
+			Actions []*github.CheckRunAction `json:"actions"`
+		}{opts, buttonsOf(want)})
+		if err != nil {
+			return err
+		}
+		have = new(github.CheckRun)
+		_, err = c.Do(ctx, req, have)
 		return err
 	})
 	return have, err
@@ -191,6 +202,15 @@ func outputOf(c forge.Check, noted int) *github.CheckRunOutput {
 		out.Annotations = append(out.Annotations, &github.CheckRunAnnotation{
 			Path: &n.Path, StartLine: &n.Line, EndLine: &n.Line, AnnotationLevel: &n.Level, Title: unlessEmpty(n.Title), Message: &n.Text,
 		})
+	}
+	return out
+}
+
+// buttonsOf is never nil: no buttons is a state like any other.
+func buttonsOf(c forge.Check) []*github.CheckRunAction {
+	out := []*github.CheckRunAction{}
+	for _, b := range c.Buttons {
+		out = append(out, &github.CheckRunAction{Label: b.Name, Description: b.About, Identifier: b.Name})
 	}
 	return out
 }

@@ -86,6 +86,13 @@ func (a *App) Unlabel(ctx context.Context, r forge.Repo, ticket int, label strin
 	})
 }
 
+// Checks reads back our check runs on a commit, oldest first.
+func (a *App) Checks(ctx context.Context, r forge.Repo, sha string) ([]forge.Check, error) {
+	hub := a.ForRepo(r, 0)
+	defer hub.Close(context.WithoutCancel(ctx))
+	return hub.Checks(ctx, sha)
+}
+
 // EnsureCheck makes sure that one check run of ours has the name and the
 // external id, with this state and output.
 func (a *App) EnsureCheck(ctx context.Context, r forge.Repo, c forge.Check) (forge.Check, error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/slipway-dev/slipway/app/githubsim"
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/report"
 )
 
 // wroteSince are the bodies of the comments that Slipway wrote or edited, and
@@ -231,5 +233,100 @@ func TestAConfigurationInAPullRequest(t *testing.T) {
 	}
 	if builds := s.jobs(pipeline.KindBuild); len(builds) > 0 {
 		t.Errorf("builds %+v", builds)
+	}
+}
+
+// The buttons of a build's check run, pressed by people: somebody without the
+// role is told so, Cancel stops what waits for CI, and Re-run goes on with it.
+func TestButtonsOfABuildsCheck(t *testing.T) {
+	t.Parallel()
+	endless := githubsim.CISpec{Push: 1, Runs: []githubsim.CIRun{{Name: "unit", Conclusions: []string{""}}}}
+	s := newChecked(t, company, endless)
+	s.says("mira", "/build")
+	var check *github.CheckRun
+	until(t, 2*time.Minute, "no check run waits for CI", func() bool {
+		for _, x := range s.changes() {
+			if strings.HasSuffix(x.URL, "/check-runs") {
+				var in struct {
+					SHA     string `json:"head_sha"`
+					Actions []struct{ Identifier string }
+				}
+				must(t, json.Unmarshal(x.Request, &in))
+				if len(in.Actions) != 1 || in.Actions[0].Identifier != "Cancel" {
+					t.Fatalf("the buttons of a waiting build: %s", x.Request)
+				}
+				runs, _, err := s.hub().Checks.ListCheckRunsForRef(t.Context(), "harbour", "greeter", in.SHA, &github.ListCheckRunsOptions{CheckName: github.String("slipway/build")})
+				must(t, err)
+				check = runs.CheckRuns[0]
+				return true
+			}
+		}
+		return false
+	})
+	press := func(by, button string) {
+		_, err := s.sim.PressButton(t.Context(), githubsim.Press{Repo: fullName, Check: check.GetID(), Action: button, By: by})
+		must(t, err)
+	}
+	press("rita", "Cancel")
+	until(t, time.Minute, "nobody is told that it takes a role", func() bool {
+		comments, _ := s.wroteSince(0)
+		return strings.Contains(strings.Join(comments, "\n"), "The button `Cancel` needs the role **write**")
+	})
+	press("mira", "Cancel")
+	s.rest()
+	build := s.jobs(pipeline.KindBuild)[0].ID
+	final, err := pipeline.Read(t.Context(), s.store, build)
+	must(t, err)
+	if final.State != report.Canceled {
+		t.Fatalf("the build: %s, %s", final.State, final.Cause)
+	}
+	before := len(s.changes())
+	press("rita", "")
+	s.rest()
+	if jobs := s.jobs(pipeline.KindBuild); len(jobs) != 1 || !jobs[0].State.Finished() {
+		t.Fatalf("a reader ran it again: %+v", jobs)
+	}
+	if comments, _ := s.wroteSince(before); len(comments) != 1 || !strings.Contains(comments[0], "The button `Re-run` needs the role **write**") {
+		t.Errorf("comments %q", comments)
+	}
+	press("mira", "Re-run")
+	until(t, time.Minute, "it is not gone on with", func() bool { return len(s.keys(build, "g2/")) > 0 })
+	s.says("mira", "/cancel")
+	s.rest()
+	if jobs := s.jobs(pipeline.KindBuild); len(jobs) != 1 || jobs[0].ID != build {
+		t.Errorf("builds %+v", jobs)
+	}
+}
+
+// The tracking comment of a build that waits is deleted and comes back, once.
+func TestADeletedTrackingCommentComesBack(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, company, func(e *pipeline.Engine) { e.Defaults.Build.Approval = "plan" })
+	s.says("mira", "/build")
+	tracking := func() (found []*github.IssueComment) {
+		all, _, err := s.hub().Issues.ListComments(t.Context(), "harbour", "greeter", s.ticket, nil)
+		must(t, err)
+		for _, c := range all {
+			if regexp.MustCompile(` run=b-[0-9a-f]+ -->`).MatchString(c.GetBody()) {
+				found = append(found, c)
+			}
+		}
+		return found
+	}
+	until(t, time.Minute, "the build does not wait", func() bool {
+		found := tracking()
+		return len(found) == 1 && strings.Contains(found[0].GetBody(), "**Waits for**")
+	})
+	first := tracking()[0].GetID()
+	_, err := s.sim.DeleteComment(t.Context(), githubsim.CommentEdit{Repo: fullName, ID: first, By: "rita"})
+	must(t, err)
+	until(t, time.Minute, "the comment does not come back", func() bool { return len(tracking()) == 1 })
+	if again := tracking()[0]; again.GetID() == first || !strings.Contains(again.GetBody(), "`/approve ") {
+		t.Errorf("the comment: %s", again.GetBody())
+	}
+	s.says("mira", "/cancel")
+	s.rest()
+	if found := tracking(); len(found) != 1 || strings.Contains(found[0].GetBody(), "**Waits for**") {
+		t.Errorf("the build does not write on in it: %d comments", len(found))
 	}
 }

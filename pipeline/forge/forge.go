@@ -122,8 +122,21 @@ type Check struct {
 	ID         int64     `json:"id,omitempty"`
 	URL        string    `json:"url,omitempty"`
 
-	Notes []Note `json:"notes,omitempty"` // on lines of the commit's files; none is ever taken back
+	Notes   []Note   `json:"notes,omitempty"`   // on lines of the commit's files; none is ever taken back
+	Buttons []Button `json:"buttons,omitempty"` // at most 3
 }
+
+// A Button is one that a check run shows beside GitHub's own Re-run.
+type Button struct {
+	Name  string `json:"name"`  // how the App hears of it, and what it says: at most 20 characters
+	About string `json:"about"` // at most 40 characters
+}
+
+// The buttons that there are.
+var (
+	CancelButton = Button{"Cancel", "Stop the build, keep what is finished"}
+	RerunButton  = Button{"Re-run", "Go on with the build from where it ended"}
+)
 
 // A Note is a remark on one line of a file, shown beside it.
 type Note struct {

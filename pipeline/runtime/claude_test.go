@@ -55,7 +55,9 @@ func suiteModel(c runtimetest.Case) modeltest.Script {
 			}
 			return use("Edit", args{"file_path": at(name), "old_string": old, "new_string": new}), done == 1
 		},
-		Write: func(name, text string) modeltest.Turn { return use("Write", args{"file_path": at(name), "content": text}) },
+		Write: func(name, text string) modeltest.Turn {
+			return use("Write", args{"file_path": at(name), "content": text})
+		},
 		Run: func(_ modeltest.Request, command string) modeltest.Turn {
 			return use("Bash", args{"command": command, "description": "as asked"})
 		},

@@ -28,7 +28,9 @@ func codexModel(c runtimetest.Case) modeltest.Script {
 				patch := "*** Begin Patch\n*** Update File: " + name + "\n@@\n-" + old + "\n+" + new + "\n*** End Patch\n"
 				return codexPatch(req, patch), done == 0
 			},
-			Write:  func(name, text string) modeltest.Turn { return codexShell(req, "echo "+strings.TrimSpace(text)+" >"+name) },
+			Write: func(name, text string) modeltest.Turn {
+				return codexShell(req, "echo "+strings.TrimSpace(text)+" >"+name)
+			},
 			Run:    codexShell,
 			Answer: func(value any) modeltest.Turn { return runtimetest.Say(value) },
 		})(req)

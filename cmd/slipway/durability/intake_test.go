@@ -70,6 +70,9 @@ func (quiet) PullTicket(context.Context, forge.Repo, int) (int, bool, error) {
 func (quiet) Gone(context.Context, forge.Repo, forge.Ticket, int) (forge.Gone, error) {
 	return forge.Gone{}, nil
 }
+func (quiet) Checks(context.Context, forge.Repo, string) ([]forge.Check, error) {
+	return nil, nil
+}
 func (quiet) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
 	return c, nil
 }

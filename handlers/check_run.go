@@ -1,0 +1,202 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/go-github/v60/github"
+
+	"github.com/slipway-dev/slipway/handlers/command"
+	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/queue"
+)
+
+// checkRun acts on the buttons of the App's check runs, GitHub's own Re-run
+// among them. Pressing one is typing the command on the build's ticket, with
+// the authority of whoever pressed.
+type checkRun struct{ *Handlers }
+
+// checkSuite acts on GitHub's button that runs all checks of the App again.
+type checkSuite struct{ *Handlers }
+
+// pressed are the commands behind the buttons.
+var pressed = map[string]command.Name{
+	forge.RerunButton.Name:  command.Resume,
+	forge.CancelButton.Name: command.Cancel,
+}
+
+// Handles lists the events.
+func (checkRun) Handles() []string { return []string{"check_run"} }
+
+// Handles lists the events.
+func (checkSuite) Handles() []string { return []string{"check_suite"} }
+
+// Handle selects by action and button.
+func (h checkRun) Handle(ctx context.Context, _, deliveryID string, payload []byte) error {
+	p, button, err := h.read(deliveryID, payload)
+	if err != nil || button == "" {
+		return err
+	}
+	return h.press(ctx, p, button)
+}
+
+func (h checkRun) asks(ctx context.Context, deliveryID string, payload []byte) (trigger, bool, error) {
+	p, button, err := h.read(deliveryID, payload)
+	if err != nil || button == "" {
+		return trigger{}, false, err
+	}
+	_, t, found, err := h.buildBehind(ctx, p, button)
+	return t, found, err
+}
+
+// Handle selects by action.
+func (h checkSuite) Handle(ctx context.Context, _, deliveryID string, payload []byte) error {
+	var e github.CheckSuiteEvent
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return queue.Never(fmt.Errorf("decode: %w", err))
+	}
+	if e.GetAction() != "rerequested" || h.deaf(e.Sender) || e.GetCheckSuite().GetApp().GetID() != h.AppID {
+		return nil
+	}
+	p, err := pressOf(deliveryID, e.Repo, e.Installation, e.Sender)
+	if err != nil {
+		return err
+	}
+	checks, err := h.GitHub.Checks(ctx, p.repo, e.GetCheckSuite().GetHeadSHA())
+	if err != nil {
+		return fmt.Errorf("list the check runs of %s: %w", e.GetCheckSuite().GetHeadSHA(), err)
+	}
+	newest := map[string]forge.Check{} // by name: what was checked again counts
+	for _, c := range checks {
+		newest[c.Name] = c
+	}
+	for _, name := range []string{configCheck, pipeline.CheckName} {
+		if p.check = newest[name]; p.check.Name == "" {
+			continue
+		}
+		if err := h.press(ctx, p, forge.RerunButton.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asks: which build it is, is only known from GitHub.
+func (checkSuite) asks(context.Context, string, []byte) (trigger, bool, error) {
+	return trigger{}, false, nil
+}
+
+// A press is a button of a check run that somebody pressed.
+type press struct {
+	delivery string
+	repo     forge.Repo
+	by       forge.Person
+	check    forge.Check
+}
+
+// read returns the button, and none where nobody pressed one of ours.
+func (h checkRun) read(deliveryID string, payload []byte) (p press, button string, err error) {
+	var e github.CheckRunEvent
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return p, "", queue.Never(fmt.Errorf("decode: %w", err))
+	}
+	run := e.GetCheckRun()
+	if h.deaf(e.Sender) || run.GetApp().GetID() != h.AppID {
+		return p, "", nil
+	}
+	switch e.GetAction() {
+	case "rerequested":
+		button = forge.RerunButton.Name
+	case "requested_action":
+		button = e.GetRequestedAction().Identifier
+	}
+	if pressed[button] == "" {
+		return p, "", nil
+	}
+	p, err = pressOf(deliveryID, e.Repo, e.Installation, e.Sender)
+	p.check = forge.Check{Name: run.GetName(), HeadSHA: run.GetHeadSHA(), ExternalID: run.GetExternalID()}
+	return p, button, err
+}
+
+func pressOf(delivery string, repo *github.Repository, install *github.Installation, sender *github.User) (press, error) {
+	r, err := repoOf(repo, install)
+	if err != nil {
+		return press{}, err
+	}
+	p := press{delivery: delivery, repo: r, by: forge.Person{Login: sender.GetLogin(), ID: sender.GetID(), Bot: machine(sender)}}
+	if p.by.Login == "" || p.by.ID == 0 {
+		return press{}, queue.Never(errors.New("sender: login and id are missing"))
+	}
+	return p, nil
+}
+
+// press does what the button of the check run stands for.
+func (h *Handlers) press(ctx context.Context, p press, button string) error {
+	if p.check.Name == configCheck {
+		return h.judge(ctx, p.repo, 0, p.check.HeadSHA)
+	}
+	build, t, found, err := h.buildBehind(ctx, p, button)
+	if err != nil || !found {
+		return err
+	}
+	cmd := command.Command{Name: pressed[button]}
+	if t.build, err = h.buildOf(ctx, t); err != nil {
+		return err
+	}
+	newest, found, err := h.newestBuild(ctx, t)
+	if err != nil {
+		return err
+	}
+	if found && newest.ID != build.ID {
+		return h.passOver(ctx, t, cmd, build.ID)
+	}
+	return h.run(ctx, t, cmd)
+}
+
+// passOver answers whoever pressed a button of a build that another followed;
+// people without a say are told what everybody is told.
+func (h *Handlers) passOver(ctx context.Context, t trigger, cmd command.Command, build string) error {
+	spec, _ := command.Of(cmd.Name)
+	admitted, err := h.admit(ctx, t)
+	if err != nil {
+		return err
+	}
+	if admitted.Over {
+		return h.turnAway(ctx, t, admitted)
+	}
+	role, err := h.role(ctx, t)
+	if err != nil {
+		return err
+	}
+	if role < spec.Role {
+		return h.refuse(ctx, t, spec)
+	}
+	return h.answer(ctx, t, refused, olderText(t.typed, build, h.Chat.Prefix))
+}
+
+// buildBehind finds the build that wrote a check run, and makes the press a
+// command on its ticket.
+func (h *Handlers) buildBehind(ctx context.Context, p press, button string) (build queue.Job, t trigger, found bool, err error) {
+	run, _, _ := strings.Cut(p.check.ExternalID, ":")
+	if run == "" || p.check.Name != pipeline.CheckName {
+		return build, t, false, nil
+	}
+	jobs, err := h.Jobs.List(ctx, queue.Query{IDs: []string{run}, Kinds: []string{pipeline.KindBuild}, Limit: 1})
+	if err != nil || len(jobs) == 0 {
+		return build, t, false, err
+	}
+	var r pipeline.Request
+	if err := json.Unmarshal(jobs[0].Payload, &r); err != nil {
+		return build, t, false, fmt.Errorf("read the request of %s: %w", run, err)
+	}
+	if r.Repo.String() != p.repo.String() || r.Repo.Installation != p.repo.Installation || r.Ticket.Number == 0 {
+		return build, t, false, nil
+	}
+	return jobs[0], trigger{
+		delivery: p.delivery, repo: p.repo, ticket: r.Ticket, by: p.by, typed: "The button " + code(button),
+	}, true, nil
+}
