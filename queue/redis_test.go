@@ -18,75 +18,9 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-	"github.com/slipway-dev/slipway/pipeline/sandbox/sandboxtest"
 	"github.com/slipway-dev/slipway/queue"
 	"github.com/slipway-dev/slipway/queue/queuetest"
 )
-
-// A redisServer is a real Redis in a directory of its own.
-type redisServer struct {
-	t    testing.TB
-	port string
-	dir  string
-	args []string
-	cmd  *exec.Cmd
-}
-
-// startRedis starts a Redis that keeps every promise, but for what the
-// arguments change.
-func startRedis(t testing.TB, args ...string) *redisServer {
-	t.Helper()
-	sandboxtest.Need(t, "redis-server")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	r := &redisServer{t: t, port: port, dir: t.TempDir(), args: args}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	r.start()
-	t.Cleanup(r.kill)
-	return r
-}
-
-func (r *redisServer) start() {
-	r.t.Helper()
-	r.cmd = exec.Command("redis-server", append([]string{
-		"--port", r.port, "--bind", "127.0.0.1", "--dir", r.dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always",
-		"--maxmemory-policy", "noeviction", "--loglevel", "warning",
-	}, r.args...)...)
-	if err := r.cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	c := r.client()
-	defer c.Close() //nolint:errcheck // opened to look at
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	for {
-		err := c.Ping(ctx).Err()
-		if err == nil || strings.HasPrefix(err.Error(), "NOAUTH") {
-			return
-		}
-		if ctx.Err() != nil {
-			r.t.Fatalf("redis-server does not answer: %v", err)
-		}
-	}
-}
-
-func (r *redisServer) client() *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + r.port, MaxRetries: 1})
-}
-
-func (r *redisServer) url() string { return "redis://127.0.0.1:" + r.port }
-
-// kill ends it as kill -9 does.
-func (r *redisServer) kill() {
-	_ = r.cmd.Process.Kill()
-	_ = r.cmd.Wait() // signal: killed
-}
 
 // opens returns what opens a store of its own, with a prefix that no other test
 // of the server has.
@@ -143,9 +77,9 @@ func TestRedisInMiniature(t *testing.T) {
 }
 
 func TestRedis(t *testing.T) {
-	r := startRedis(t)
-	queuetest.Run(t, opens(r.url()))
-	c := r.client()
+	r := queuetest.StartRedis(t)
+	queuetest.Run(t, opens(r.URL()))
+	c := r.Client()
 	defer c.Close() //nolint:errcheck // opened to look at
 	keys, err := c.Keys(t.Context(), "*").Result()
 	if err != nil {
@@ -156,8 +90,8 @@ func TestRedis(t *testing.T) {
 
 // A node of a cluster refuses a script that touches a key of another slot.
 func TestRedisCluster(t *testing.T) {
-	r := startRedis(t, "--cluster-enabled", "yes")
-	c := r.client()
+	r := queuetest.StartRedis(t, "--cluster-enabled", "yes")
+	c := r.Client()
 	defer c.Close() //nolint:errcheck // opened to look at
 	if err := c.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
@@ -167,7 +101,7 @@ func TestRedisCluster(t *testing.T) {
 			t.Fatal("the cluster does not come up")
 		}
 	}
-	queuetest.Run(t, opens("redis+cluster://127.0.0.1:"+r.port))
+	queuetest.Run(t, opens("redis+cluster://"+r.Addr()))
 }
 
 // wantTagged checks that every key begins with one tag in braces.
@@ -215,18 +149,18 @@ func TestEveryKeyOfTheScriptsCarriesTheTag(t *testing.T) {
 }
 
 func TestOpeningRedis(t *testing.T) {
-	r := startRedis(t, "--requirepass", "s3cret", "--user", "slipway", "on", ">s3same", "~{slipway}:*", "&{slipway}:*",
+	r := queuetest.StartRedis(t, "--requirepass", "s3cret", "--user", "slipway", "on", ">s3same", "~{slipway}:*", "&{slipway}:*",
 		"+@all", "-@dangerous", "+info", "+config|get", "-flushall")
-	weak := startRedis(t, "--appendonly", "no", "--maxmemory-policy", "allkeys-lru")
-	addr := "127.0.0.1:" + r.port
+	weak := queuetest.StartRedis(t, "--appendonly", "no", "--maxmemory-policy", "allkeys-lru")
+	addr := r.Addr()
 	for name, c := range map[string]struct{ url, fails, warns string }{
 		"a password":           {url: "redis://:s3cret@" + addr},
 		"an ACL user":          {url: "redis://slipway:s3same@" + addr},
 		"a wrong password":     {url: "redis://:wrong@" + addr, fails: "WRONGPASS"},
 		"no password":          {url: "redis://" + addr, fails: "NOAUTH"},
 		"nobody there":         {url: "redis://:s3cret@127.0.0.1:1", fails: "refused"},
-		"forgetful":            {url: weak.url(), warns: "appendonly is no"},
-		"evicting":             {url: weak.url(), warns: "maxmemory-policy is allkeys-lru"},
+		"forgetful":            {url: weak.URL(), warns: "appendonly is no"},
+		"evicting":             {url: weak.URL(), warns: "maxmemory-policy is allkeys-lru"},
 		"hostile":              {url: "redis://:s3cret@%zz", fails: "invalid URL escape"},
 		"a Sentinel of nobody": {url: "redis+sentinel://:s3cret@127.0.0.1:1", fails: "master_name"},
 		"no Redis":             {url: "http://:s3cret@127.0.0.1:1", fails: "redis://"},
@@ -259,7 +193,7 @@ func TestOpeningRedis(t *testing.T) {
 }
 
 func TestRedisBehindASentinel(t *testing.T) {
-	r := startRedis(t)
+	r := queuetest.StartRedis(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +201,7 @@ func TestRedisBehindASentinel(t *testing.T) {
 	addr := l.Addr().String()
 	_, port, _ := net.SplitHostPort(addr)
 	conf := filepath.Join(t.TempDir(), "sentinel.conf")
-	if err := os.WriteFile(conf, fmt.Appendf(nil, "port %s\nbind 127.0.0.1\nsentinel monitor store 127.0.0.1 %s 1\n", port, r.port), 0o600); err != nil {
+	if err := os.WriteFile(conf, fmt.Appendf(nil, "port %s\nbind 127.0.0.1\nsentinel monitor store %s 1\n", port, strings.Replace(r.Addr(), ":", " ", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {
@@ -300,9 +234,9 @@ func TestRedisBehindASentinel(t *testing.T) {
 
 // Redis goes away while a worker has a step to record: the step waits.
 func TestAStepOutlastsARestartOfRedis(t *testing.T) {
-	r := startRedis(t)
+	r := queuetest.StartRedis(t)
 	var log bytes.Buffer
-	s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{URL: r.url(), Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{URL: r.URL(), Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +246,7 @@ func TestAStepOutlastsARestartOfRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.kill()
+	r.Kill()
 	recorded := make(chan error)
 	go func() {
 		_, err := s.Append(t.Context(), l, queue.Entry{Key: "paid", Kind: queue.Call})
@@ -323,7 +257,7 @@ func TestAStepOutlastsARestartOfRedis(t *testing.T) {
 	if _, err := s.Append(short, l, queue.Entry{Key: "impatient", Kind: queue.Call}); err == nil || errors.Is(err, queue.ErrLost) {
 		t.Errorf("Append without Redis: %v, want that it cannot be reached", err)
 	}
-	r.start()
+	r.Start()
 	if err := <-recorded; err != nil {
 		t.Fatal(err)
 	}
