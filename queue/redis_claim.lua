@@ -86,23 +86,38 @@ local function head(tenant)
   return best
 end
 
--- everyone orders the tenants of several kinds, whose lanes are added up.
+-- everyone orders the waiting tenants of several kinds, whose lanes are added
+-- up. Numbers are sorted, not tenants: a comparison in Lua would cost the most.
 local function everyone()
-  local sums, order = {}, {}
+  local running, served = {}, {}
+  for _, kind in ipairs(kinds) do
+    local all = redis.call('ZRANGE', key('lanes', kind), '0', '-1', 'WITHSCORES')
+    for i = 1, #all, 2 do
+      local tenant, s = all[i], tonumber(all[i + 1])
+      running[tenant] = (running[tenant] or 0) + s - s % LANE
+      served[tenant] = math.max(served[tenant] or 0, s % LANE)
+    end
+  end
+  local sums, of, seen = {}, {}, {}
   for _, kind in ipairs(kinds) do
     for _, tenant in ipairs(redis.call('ZRANGE', key('turn', kind), '0', '-1')) do
-      if not sums[tenant] then
-        local running, served = 0, 0
-        for _, k in ipairs(kinds) do
-          local s = score(k, tenant)
-          running, served = running + (s - s % LANE), math.max(served, s % LANE)
+      if not seen[tenant] then
+        seen[tenant] = true
+        local sum = running[tenant] + served[tenant]
+        if not of[sum] then
+          of[sum] = {}
+          sums[#sums + 1] = sum
         end
-        sums[tenant] = running + served
-        order[#order + 1] = tenant
+        of[sum][#of[sum] + 1] = tenant
       end
     end
   end
-  table.sort(order, function(a, b) return sums[a] < sums[b] or sums[a] == sums[b] and a < b end)
+  table.sort(sums)
+  local order = {}
+  for _, sum in ipairs(sums) do
+    table.sort(of[sum])
+    for _, tenant in ipairs(of[sum]) do order[#order + 1] = tenant end
+  end
   return order
 end
 
