@@ -140,6 +140,15 @@ func (a *App) Run(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
+// Work works on jobs until ctx ends, then drains; it serves nothing.
+func (a *App) Work(ctx context.Context) error {
+	err := a.worker().Run(ctx)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	a.hub.Close(closing)
+	return err
+}
+
 // worker runs deliveries, which take milliseconds, and builds, which take
 // hours, in slots of their own.
 func (a *App) worker() *queue.Worker {

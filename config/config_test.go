@@ -598,7 +598,7 @@ func TestServerRefuses(t *testing.T) {
 		env  []string
 		want string
 	}{
-		"an unknown key":              {"lisen: x\n", nil, ":1: lisen: unknown key; valid here: chat, github, listen, prices, record, sandbox, slots, state_dir"},
+		"an unknown key":              {"lisen: x\n", nil, ":1: lisen: unknown key; valid here: chat, github, listen, prices, record, redis_url, sandbox, slots, state_dir"},
 		"an empty secret":             {"github:\n  webhook_secrets: ['']\n", nil, ":2: github.webhook_secrets: an empty secret protects nothing"},
 		"no secrets":                  {"github:\n  webhook_secrets: []\n", nil, ":2: github.webhook_secrets: an empty list of secrets accepts nothing"},
 		"a secret that is no list":    {"github:\n  webhook_secrets: s3cr3t-value\n", nil, ":2: github.webhook_secrets: want a list of secrets"},

@@ -41,7 +41,9 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	for _, k := range serverKnobs {
 		want[k.key] = k.show(&server)
 	}
-	want["github.app_id"], want["github.private_key"], want["github.webhook_secrets"] = "", "", "" // shown as 0 and as hidden
+	for _, unset := range []string{"redis_url", "github.app_id", "github.private_key", "github.webhook_secrets"} {
+		want[unset] = "" // shown as 0 or as hidden
+	}
 	for _, k := range repoKnobs {
 		want[k.key] = k.show(&defaults)
 	}

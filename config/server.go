@@ -22,6 +22,7 @@ import (
 type Server struct {
 	StateDir string // state_dir: store, mirrors, transcripts, caches
 	Listen   string // listen: host:port of webhooks and dashboard
+	RedisURL Secret // redis_url: where the store is, if not in the state directory; with its password
 	Sandbox  string // sandbox: auto, bubblewrap, landlock or none
 	Record   bool   // record: what agents do is kept, for slipway replay
 	GitHub   GitHub
@@ -66,6 +67,7 @@ var sandboxModes = []string{"auto", "bubblewrap", "landlock", "none"}
 var serverKnobs = []knob[Server]{
 	words("state_dir", func(s *Server) *string { return &s.StateDir }, absolute),
 	words("listen", func(s *Server) *string { return &s.Listen }, checkListen),
+	kept("redis_url", func(s *Server) *Secret { return &s.RedisURL }),
 	words("sandbox", func(s *Server) *string { return &s.Sandbox }, checkSandbox),
 	switched("record", func(s *Server) *bool { return &s.Record }),
 	newKnob("github.app_id", func(s *Server) *int64 { return &s.GitHub.AppID }, readID, func(v int64) string { return fmt.Sprint(v) }),

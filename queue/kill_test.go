@@ -23,6 +23,7 @@ const (
 	childRole = "SLIPWAY_QUEUE_TEST_CHILD"
 	childDir  = "SLIPWAY_QUEUE_TEST_DIR"
 	childName = "SLIPWAY_QUEUE_TEST_NAME"
+	childURL  = "SLIPWAY_QUEUE_TEST_REDIS" // of a Redis, if it is one
 )
 
 // child runs until it is killed. A line on its standard output acknowledges
@@ -36,7 +37,7 @@ func child(role string) int {
 		}
 		return 0
 	}
-	s, err := queue.OpenSQLite(ctx, os.Getenv(childDir))
+	s, err := openChild(ctx)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -56,8 +57,18 @@ func child(role string) int {
 		return 1
 	}
 	fmt.Println("held")
-	_, _ = io.Copy(io.Discard, os.Stdin) // until it is killed
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // until it is killed, or to go on
+	_, late := s.Append(ctx, l, queue.Entry{Key: "late", Kind: queue.Call})
+	_, extended := s.Extend(ctx, l)
+	fmt.Println(errors.Is(late, queue.ErrLost), errors.Is(extended, queue.ErrLost), errors.Is(s.Done(ctx, l), queue.ErrLost))
 	return 0
+}
+
+func openChild(ctx context.Context) (queue.Store, error) {
+	if url := os.Getenv(childURL); url != "" {
+		return queue.OpenRedis(ctx, queue.RedisOptions{URL: url, Dir: os.Getenv(childDir)})
+	}
+	return queue.OpenSQLite(ctx, os.Getenv(childDir))
 }
 
 // visit opens the store, writes and closes it, a few times.
@@ -75,7 +86,7 @@ func visit(ctx context.Context, dir, name string) error {
 	return nil
 }
 
-func writeForEver(ctx context.Context, s *queue.SQLite, l *queue.Lease, name string) error {
+func writeForEver(ctx context.Context, s queue.Store, l *queue.Lease, name string) error {
 	failed := make(chan error)
 	for writer := range 4 {
 		go func() {
@@ -107,11 +118,19 @@ func writeForEver(ctx context.Context, s *queue.SQLite, l *queue.Lease, name str
 // start runs a child and returns its lines; kill ends it as kill -9 does.
 func start(t *testing.T, role, dir, name string) (lines *bufio.Scanner, kill func()) {
 	t.Helper()
+	lines, _, _, kill = startWith(t, childRole+"="+role, childDir+"="+dir, childName+"="+name)
+	return lines, kill
+}
+
+func startWith(t *testing.T, env ...string) (lines *bufio.Scanner, in io.Writer, process *os.Process, kill func()) {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childRole+"="+role, childDir+"="+dir, childName+"="+name)
+	cmd.Env = append(os.Environ(), env...)
+	name := env[len(env)-1]
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
-	if _, err := cmd.StdinPipe(); err != nil {
+	in, err := cmd.StdinPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
@@ -129,7 +148,7 @@ func start(t *testing.T, role, dir, name string) (lines *bufio.Scanner, kill fun
 		}
 	})
 	t.Cleanup(kill)
-	return bufio.NewScanner(out), kill
+	return bufio.NewScanner(out), in, cmd.Process, kill
 }
 
 func TestWhatWasAcknowledgedSurvivesKill9(t *testing.T) {

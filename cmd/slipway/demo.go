@@ -68,6 +68,7 @@ func runDemo(ctx context.Context, o *options, f *buildFlags, once bool) (err err
 	if err != nil {
 		return err
 	}
+	conf.RedisURL = "" // a demo is no work for anybody else
 	if o.stateDir == "" {
 		if conf.StateDir, err = os.MkdirTemp("", "slipway-demo-"); err != nil {
 			return environment(err)
@@ -245,7 +246,7 @@ func demoEngine(o *options, conf config.Server, f *buildFlags) (*pipeline.Engine
 }
 
 // watchDemo shows the build that the label starts until it has ended.
-func watchDemo(ctx context.Context, o *options, store *queue.SQLite) (report.Build, error) {
+func watchDemo(ctx context.Context, o *options, store queue.Store) (report.Build, error) {
 	id := ""
 	for id == "" {
 		jobs, err := store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}})

@@ -56,7 +56,7 @@ func TestDemoEndsAlikeInEitherOrder(t *testing.T) {
 type show struct {
 	*hub
 	server *githubsim.Server
-	store  *queue.SQLite
+	store  closingStore
 	label  string
 	sample sample
 	hold   *hold
@@ -145,7 +145,7 @@ func (w *show) build(first, second string) report.Build {
 // A hold names a step that waits until an issue has landed. It changes between
 // builds only.
 type hold struct {
-	store *queue.SQLite
+	store queue.Store
 	step  string
 	first string
 }

@@ -18,8 +18,8 @@ import (
 )
 
 // withJob runs a verb on the build of that id.
-func (o *options) withJob(ctx context.Context, id string, do func(store *queue.SQLite, conf config.Server, j queue.Job) error) error {
-	return o.withStore(ctx, func(store *queue.SQLite, conf config.Server) error {
+func (o *options) withJob(ctx context.Context, id string, do func(store queue.Store, conf config.Server, j queue.Job) error) error {
+	return o.withStore(ctx, func(store queue.Store, conf config.Server) error {
 		jobs, err := store.List(ctx, queue.Query{IDs: []string{id}})
 		if err != nil {
 			return environment(err)
@@ -39,7 +39,7 @@ func newStatus(o *options) *cobra.Command {
 		Args:    oneBuild,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			return o.withJob(ctx, args[0], func(store *queue.SQLite, _ config.Server, j queue.Job) error {
+			return o.withJob(ctx, args[0], func(store queue.Store, _ config.Server, j queue.Job) error {
 				b, err := pipeline.Read(ctx, store, j.ID)
 				if err != nil {
 					return environment(err)
@@ -76,7 +76,7 @@ func newList(o *options) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
-			return o.withStore(ctx, func(store *queue.SQLite, _ config.Server) error {
+			return o.withStore(ctx, func(store queue.Store, _ config.Server) error {
 				jobs, err := store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild, "local/"}})
 				if err != nil {
 					return environment(err)
@@ -113,7 +113,7 @@ func newCancel(o *options) *cobra.Command {
 		Args:    oneBuild,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			return o.withJob(ctx, args[0], func(store *queue.SQLite, _ config.Server, j queue.Job) error {
+			return o.withJob(ctx, args[0], func(store queue.Store, _ config.Server, j queue.Job) error {
 				return o.send(ctx, store, j, pipeline.CancelSignal, pipeline.Said{})
 			})
 		},
@@ -133,7 +133,7 @@ resumes its own.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			var local localBuild
-			err := o.withJob(ctx, args[0], func(store *queue.SQLite, _ config.Server, j queue.Job) error {
+			err := o.withJob(ctx, args[0], func(store queue.Store, _ config.Server, j queue.Job) error {
 				if !isLocal(j) {
 					return fmt.Errorf("build %s belongs to a server, which resumes it by itself", j.ID)
 				}
@@ -153,7 +153,7 @@ resumes its own.`,
 }
 
 // reopen puts an ended build that something is left of back in the queue.
-func reopen(ctx context.Context, store *queue.SQLite, j queue.Job) error {
+func reopen(ctx context.Context, store queue.Store, j queue.Job) error {
 	account, err := pipeline.Read(ctx, store, j.ID)
 	if err != nil {
 		return environment(err)
@@ -179,7 +179,7 @@ func newLogs(o *options) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			return o.withJob(ctx, args[0], func(store *queue.SQLite, conf config.Server, j queue.Job) error {
+			return o.withJob(ctx, args[0], func(store queue.Store, conf config.Server, j queue.Job) error {
 				if len(args) == 2 {
 					return printTranscript(conf.StateDir, j.ID, args[1])
 				}

@@ -80,7 +80,7 @@ func readRecordings(path string) ([]runtime.Recording, error) {
 
 // runLocal runs a terminal's build to its end.
 func (o *options) runLocal(ctx context.Context, l localBuild) error {
-	return o.withStore(ctx, func(store *queue.SQLite, conf config.Server) error {
+	return o.withStore(ctx, func(store queue.Store, conf config.Server) error {
 		view := newView(o, l.Request.Build)
 		var final report.Build
 		err := o.claimLocal(ctx, conf, store, l, view, func(ctx context.Context, c app.Claim) (err error) {

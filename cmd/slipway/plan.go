@@ -40,7 +40,7 @@ func runPlan(ctx context.Context, o *options, f *buildFlags) error {
 	}
 	var made plan.Result
 	kept := ""
-	err = o.withStore(ctx, func(store *queue.SQLite, conf config.Server) error {
+	err = o.withStore(ctx, func(store queue.Store, conf config.Server) error {
 		dir := filepath.Join(conf.StateDir, "builds", local.Request.Build)
 		kept = filepath.Join(dir, "plan")
 		quiet := newView(o, local.Request.Build)

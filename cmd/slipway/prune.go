@@ -32,7 +32,7 @@ Refs on GitHub and branches of pull requests are left alone.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
-			return o.withStore(ctx, func(store *queue.SQLite, conf config.Server) error {
+			return o.withStore(ctx, func(store queue.Store, conf config.Server) error {
 				keep := conf.Repo.Over(config.Defaults()).Pipeline.KeepRefs
 				if cmd.Flags().Changed("days") {
 					if days < 0 {

@@ -53,7 +53,7 @@ func runReplay(ctx context.Context, o *options, build, recordings string, strict
 	defer done()
 	var ended app.EndedBuild
 	var conf config.Server
-	err := o.withJob(ctx, build, func(store *queue.SQLite, c config.Server, j queue.Job) (err error) {
+	err := o.withJob(ctx, build, func(store queue.Store, c config.Server, j queue.Job) (err error) {
 		conf = c
 		ended, err = endedBuild(ctx, store, j)
 		return err
@@ -83,7 +83,7 @@ func runReplay(ctx context.Context, o *options, build, recordings string, strict
 }
 
 // endedBuild reads what the store knows of a build that has ended.
-func endedBuild(ctx context.Context, store *queue.SQLite, j queue.Job) (app.EndedBuild, error) {
+func endedBuild(ctx context.Context, store queue.Store, j queue.Job) (app.EndedBuild, error) {
 	var b app.EndedBuild
 	account, err := pipeline.Read(ctx, store, j.ID)
 	if err != nil {

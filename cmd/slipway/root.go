@@ -43,7 +43,7 @@ func newRoot() *cobra.Command {
 		return fmt.Errorf("%w; see: %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		newDemo(o), newServe(o), newBuild(o), newPlan(o), newStatus(o), newList(o),
+		newDemo(o), newServe(o), newWorker(o), newBuild(o), newPlan(o), newStatus(o), newList(o),
 		newCancel(o), newResume(o), newLogs(o), newReplay(o), newSimulate(o), newPrune(o), newDoctor(o), newMCP(), newVersion(), newSim(),
 	)
 	root.AddCommand(newSayings(o)...)
@@ -82,8 +82,24 @@ func (o *options) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
-// store opens the embedded store of the state directory.
-func (o *options) store(ctx context.Context, conf config.Server) (*queue.SQLite, error) {
+// closingStore is a store that a verb has opened.
+type closingStore interface {
+	queue.Store
+	Close() error
+}
+
+// store opens the configured store: Redis where there is an address of one, else
+// the embedded one of the state directory.
+func (o *options) store(ctx context.Context, conf config.Server) (closingStore, error) {
+	if conf.RedisURL != "" {
+		store, err := queue.OpenRedis(ctx, queue.RedisOptions{
+			URL: conf.RedisURL.Reveal(), Dir: filepath.Join(conf.StateDir, "workers"), Log: o.logger(),
+		})
+		if err != nil {
+			return nil, environment(err)
+		}
+		return store, nil
+	}
 	store, err := queue.OpenSQLite(ctx, filepath.Join(conf.StateDir, "store"))
 	if err != nil {
 		return nil, environment(fmt.Errorf("open the store in %s: %w", conf.StateDir, err))
@@ -92,7 +108,7 @@ func (o *options) store(ctx context.Context, conf config.Server) (*queue.SQLite,
 }
 
 // withStore runs a verb on the configured store.
-func (o *options) withStore(ctx context.Context, do func(store *queue.SQLite, conf config.Server) error) error {
+func (o *options) withStore(ctx context.Context, do func(store queue.Store, conf config.Server) error) error {
 	conf, err := o.load()
 	if err != nil {
 		return err

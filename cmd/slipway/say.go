@@ -81,7 +81,7 @@ func newSayings(o *options) (all []*cobra.Command) {
 
 // say tells an open build something that it has a use for.
 func (o *options) say(ctx context.Context, build, signal string, said pipeline.Said) error {
-	return o.withJob(ctx, build, func(store *queue.SQLite, conf config.Server, j queue.Job) error {
+	return o.withJob(ctx, build, func(store queue.Store, conf config.Server, j queue.Job) error {
 		if j.State.Finished() {
 			return alreadyEnded(j)
 		}
@@ -103,7 +103,7 @@ func (o *options) say(ctx context.Context, build, signal string, said pipeline.S
 }
 
 // approval says why the plan of a build cannot be approved by that hash.
-func (o *options) approval(ctx context.Context, store *queue.SQLite, conf config.Server, j queue.Job, hash string) (refusal string, err error) {
+func (o *options) approval(ctx context.Context, store queue.Store, conf config.Server, j queue.Job, hash string) (refusal string, err error) {
 	if !isLocal(j) {
 		// Whether the ticket is still the one that was planned is GitHub's to say.
 		return "this build belongs to a server, and its ticket may have changed: approve it there", nil
@@ -132,7 +132,7 @@ type sent struct {
 }
 
 // send tells a build something and prints where that shows.
-func (o *options) send(ctx context.Context, store *queue.SQLite, j queue.Job, signal string, said pipeline.Said) error {
+func (o *options) send(ctx context.Context, store queue.Store, j queue.Job, signal string, said pipeline.Said) error {
 	body, err := json.Marshal(said)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"os/signal"
 	"syscall"
@@ -18,34 +19,74 @@ import (
 
 func newServe(o *options) *cobra.Command {
 	f := &buildFlags{}
-	var listen string
+	var listen, redisURL string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the GitHub App: webhooks and workers in one process",
 		Long: `Serve receives GitHub's webhooks and works on builds, with an embedded store in
-the state directory. It needs the credentials of a GitHub App. Without any it
-prints a link to a page that creates the App, keeps the credentials in the state
-directory, and goes on; where only some are set it says which are missing.
-SIGTERM or Ctrl-C drains: builds go on where they were when serve starts again.`,
+the state directory, or with the Redis that --redis or redis_url names, which
+others may serve and work with too. It needs the credentials of a GitHub App.
+Without any it prints a link to a page that creates the App, keeps the
+credentials in the state directory, and goes on; where only some are set it says
+which are missing. SIGTERM or Ctrl-C drains: builds go on where they were when
+serve starts again.`,
 		Example: "  slipway serve --config slipway-server.yml\n  SLIPWAY_GITHUB_APP_ID=1 SLIPWAY_GITHUB_PRIVATE_KEY_FILE=key.pem SLIPWAY_GITHUB_WEBHOOK_SECRETS=s3cret slipway serve",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), o, f, listen) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), o, f, listen, redisURL) },
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "host:port of the webhook endpoint (default from configuration)")
+	redisFlag(cmd, &redisURL)
 	f.agents(cmd)
 	return cmd
 }
 
-func runServe(ctx context.Context, o *options, f *buildFlags, listen string) error {
+func redisFlag(cmd *cobra.Command, address *string) {
+	cmd.Flags().StringVar(address, "redis", "", "address of the Redis with the store, without a password (default redis_url of the configuration)")
+}
+
+func runServe(ctx context.Context, o *options, f *buildFlags, listen, redisURL string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	conf, err := o.load()
+	conf, err := o.loadFor(redisURL)
 	if err != nil {
 		return err
 	}
 	if listen != "" {
 		conf.Listen = listen
 	}
+	if conf.GitHub.Unconfigured() {
+		if conf, err = o.setUp(ctx, conf); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return o.withServer(ctx, conf, f, func(server *app.App) error {
+		listener, err := net.Listen("tcp", conf.Listen)
+		if err != nil {
+			return fmt.Errorf("listen on %s: %w", conf.Listen, err)
+		}
+		fmt.Fprintf(os.Stderr, "slipway: webhooks at http://%s/webhook, state in %s\n", listener.Addr(), conf.StateDir)
+		return server.Run(ctx, listener)
+	})
+}
+
+// loadFor reads the configuration for a store at an address, if one is given.
+func (o *options) loadFor(redisURL string) (config.Server, error) {
+	conf, err := o.load()
+	if err != nil || redisURL == "" {
+		return conf, err
+	}
+	// Everybody on the host reads the arguments of a process.
+	if address, err := url.Parse(redisURL); err == nil && address.User != nil {
+		if _, secret := address.User.Password(); secret {
+			return conf, errors.New("--redis: an address with a password belongs into redis_url of the configuration file, or SLIPWAY_REDIS_URL")
+		}
+	}
+	conf.RedisURL = config.Secret(redisURL)
+	return conf, nil
+}
+
+// withServer wires a server and has run make use of it.
+func (o *options) withServer(ctx context.Context, conf config.Server, f *buildFlags, run func(*app.App) error) error {
 	agents, err := f.agentsOf()
 	if err != nil {
 		return err
@@ -53,11 +94,6 @@ func runServe(ctx context.Context, o *options, f *buildFlags, listen string) err
 	engine, err := o.engineFor(conf, agents)
 	if err != nil {
 		return err
-	}
-	if conf.GitHub.Unconfigured() {
-		if conf, err = o.setUp(ctx, conf); err != nil || ctx.Err() != nil {
-			return err
-		}
 	}
 	store, err := o.store(ctx, conf)
 	if err != nil {
@@ -71,12 +107,7 @@ func runServe(ctx context.Context, o *options, f *buildFlags, listen string) err
 	if err != nil {
 		return environment(err)
 	}
-	listener, err := net.Listen("tcp", conf.Listen)
-	if err != nil {
-		return environment(fmt.Errorf("listen on %s: %w", conf.Listen, err))
-	}
-	fmt.Fprintf(os.Stderr, "slipway: webhooks at http://%s/webhook, state in %s\n", listener.Addr(), conf.StateDir)
-	return environment(server.Run(ctx, listener))
+	return environment(run(server))
 }
 
 // setUp serves the page that creates the App, on the address where webhooks will

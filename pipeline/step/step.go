@@ -281,7 +281,7 @@ func (j *Journal) write(ctx context.Context, e queue.Entry) (queue.Entry, error)
 	// One at a time, so that what is kept and told is in the order of the log.
 	j.order.Lock()
 	defer j.order.Unlock()
-	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 	defer cancel()
 	stored := e
 	j.mu.Lock()

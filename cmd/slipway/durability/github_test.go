@@ -29,16 +29,19 @@ const (
 
 // A hub is a GitHub stand-in, which survives, and a server, which does not.
 type hub struct {
-	sim     githubsim.Remote
-	simDir  string
-	state   string
-	listen  string
-	config  string   // file of the server's configuration
-	flags   []string // that say who the agents are
-	env     []string
-	ticket  githubsim.Thread
-	server  *process
-	store   *queue.SQLite
+	sim    githubsim.Remote
+	simDir string
+	state  string
+	listen string
+	config string   // file of the server's configuration
+	flags  []string // that say who the agents are
+	env    []string
+	ticket githubsim.Thread
+	server *process
+	store  interface {
+		queue.Store
+		io.Closer
+	}
 	started int
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -26,30 +27,35 @@ type locks struct {
 }
 
 // hold takes the lock of a worker before its first claim. Leases of an earlier
-// process of that name end then: while this one holds the lock, nobody else
-// could tell that their worker is gone.
-func (s *SQLite) hold(ctx context.Context, worker string) error {
+// process of that name are to end then, which expire does: while this one holds
+// the lock, nobody else could tell that their worker is gone.
+func (k *locks) hold(ctx context.Context, worker string, expire func() error) error {
 	if worker == "" {
 		return errors.New("a worker needs a name")
 	}
-	s.locks.mu.Lock()
-	defer s.locks.mu.Unlock()
-	if s.locks.held[worker] != nil {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.held[worker] != nil {
 		return nil
 	}
-	f, err := s.locks.acquire(ctx, worker)
+	f, err := k.acquire(ctx, worker)
 	if err != nil {
 		return err
 	}
-	err = s.write(ctx, func(t *tx) error {
-		_, err := t.exec(`UPDATE jobs SET until = 1 WHERE state = 'running' AND worker = ?`, worker)
-		return err
-	})
-	if err != nil {
+	if err := expire(); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	s.locks.held[worker] = f
+	k.held[worker] = f
 	return nil
+}
+
+func (s *SQLite) hold(ctx context.Context, worker string) error {
+	return s.locks.hold(ctx, worker, func() error {
+		return s.write(ctx, func(t *tx) error {
+			_, err := t.exec(`UPDATE jobs SET until = 1 WHERE state = 'running' AND worker = ?`, worker)
+			return err
+		})
+	})
 }
 
 func (k *locks) path(worker string) string {
@@ -75,9 +81,10 @@ func (k *locks) free(worker string) bool {
 	return flock(f, syscall.LOCK_SH) == nil
 }
 
-// sweep removes the files of workers that are gone. It locks a file first: a
-// worker that opens it meanwhile notices that its path was removed.
-func (k *locks) sweep() {
+// sweep removes the files of workers that are gone, each after a function has
+// taken note of the worker. It locks a file first: a worker that opens it
+// meanwhile notices that its path was removed.
+func (k *locks) sweep(gone func(worker string) error) {
 	files, _ := filepath.Glob(filepath.Join(k.dir, "*.lock"))
 	for _, path := range files {
 		f, err := os.Open(path)
@@ -85,19 +92,28 @@ func (k *locks) sweep() {
 			continue
 		}
 		if flock(f, syscall.LOCK_EX) == nil && samePath(f) {
-			_ = os.Remove(path) // the next opener tries again
+			worker, err := url.PathUnescape(strings.TrimSuffix(filepath.Base(path), ".lock"))
+			if err == nil && gone(worker) == nil {
+				_ = os.Remove(path) // the next opener tries again
+			}
 		}
 		_ = f.Close()
 	}
 }
 
-// release frees and removes every lock of this process.
-func (k *locks) release() error {
+// release frees and removes every lock of this process, each after a function
+// has taken note of its worker; where that fails the file stays, so that others
+// see that the worker is gone.
+func (k *locks) release(gone func(worker string) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var errs []error
 	for worker, f := range k.held {
-		errs = append(errs, os.Remove(f.Name()), f.Close())
+		err := gone(worker)
+		if err == nil {
+			err = os.Remove(f.Name())
+		}
+		errs = append(errs, err, f.Close())
 		delete(k.held, worker)
 	}
 	return errors.Join(errs...)

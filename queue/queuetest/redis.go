@@ -1,0 +1,83 @@
+package queuetest
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/slipway-dev/slipway/pipeline/sandbox/sandboxtest"
+)
+
+// A Redis is a real one, in a directory of its own, that a test may kill.
+type Redis struct {
+	t    testing.TB
+	port string
+	dir  string
+	args []string
+	cmd  *exec.Cmd
+}
+
+// StartRedis starts a Redis that keeps every promise, but for what the
+// arguments change.
+func StartRedis(t testing.TB, args ...string) *Redis {
+	t.Helper()
+	sandboxtest.Need(t, "redis-server")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	r := &Redis{t: t, port: port, dir: t.TempDir(), args: args}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.Start()
+	t.Cleanup(r.Kill)
+	return r
+}
+
+// Start starts it again, with what it has kept, and waits until it answers.
+func (r *Redis) Start() {
+	r.t.Helper()
+	r.cmd = exec.Command("redis-server", append([]string{
+		"--port", r.port, "--bind", "127.0.0.1", "--dir", r.dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always",
+		"--maxmemory-policy", "noeviction", "--loglevel", "warning",
+	}, r.args...)...)
+	if err := r.cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	c := r.Client()
+	defer c.Close() //nolint:errcheck // opened to look at
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for {
+		err := c.Ping(ctx).Err()
+		if err == nil || strings.HasPrefix(err.Error(), "NOAUTH") {
+			return
+		}
+		if ctx.Err() != nil {
+			r.t.Fatalf("redis-server does not answer: %v", err)
+		}
+	}
+}
+
+// Client talks to it directly.
+func (r *Redis) Client() *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: 1})
+}
+
+// Addr is its host and port.
+func (r *Redis) Addr() string { return "127.0.0.1:" + r.port }
+
+// URL is its address for queue.OpenRedis.
+func (r *Redis) URL() string { return "redis://" + r.Addr() }
+
+// Kill ends it as kill -9 does.
+func (r *Redis) Kill() {
+	_ = r.cmd.Process.Kill()
+	_ = r.cmd.Wait() // signal: killed
+}
