@@ -109,6 +109,8 @@ func (h access) Handle(ctx context.Context, _, _ string, payload []byte) error {
 	})
 }
 
-func (access) asks(context.Context, string, []byte) (trigger, bool, error) { return trigger{}, false, nil }
+func (access) asks(context.Context, string, []byte) (trigger, bool, error) {
+	return trigger{}, false, nil
+}
 
 func person(u *github.User) forge.Person { return forge.Person{Login: u.GetLogin(), ID: u.GetID()} }
