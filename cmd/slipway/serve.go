@@ -82,11 +82,7 @@ func runServe(ctx context.Context, o *options, f *buildFlags, listen string) err
 // setUp serves the page that creates the App, on the address where webhooks will
 // come, and returns the configuration with it.
 func (o *options) setUp(ctx context.Context, conf config.Server) (config.Server, error) {
-	file, err := slipway.Files.ReadFile("app.yml")
-	if err != nil {
-		return conf, err
-	}
-	manifest, err := app.ReadManifest(file)
+	manifest, err := manifest()
 	if err != nil {
 		return conf, err
 	}
@@ -102,4 +98,13 @@ func (o *options) setUp(ctx context.Context, conf config.Server) (config.Server,
 	}
 	conf.Listen = listener.Addr().String() // where the App was told that we are
 	return conf, conf.ReadStored()
+}
+
+// manifest is the App's that this binary carries.
+func manifest() (app.Manifest, error) {
+	file, err := slipway.Files.ReadFile("app.yml")
+	if err != nil {
+		return app.Manifest{}, err
+	}
+	return app.ReadManifest(file)
 }
