@@ -23,18 +23,78 @@ import (
 const exitNeedsHuman = 3
 
 func newDoctor(o *options) *cobra.Command {
+	f := &buildFlags{}
 	cmd := &cobra.Command{
-		Use:     "doctor models",
-		Short:   "Look at how things are set up here",
-		Long:    "Doctor looks at how things are set up here and says what would not work.",
-		Example: "  slipway doctor models",
+		Use:   "doctor",
+		Short: "Look at how things are set up here",
+		Long: `Doctor looks at how things are set up and says what would not work, each with
+what to do about it: git and the sandbox, the store, the runtimes that a build
+would ask, and the GitHub App: its key, its permissions and events beside those
+of its manifest, who installed it, and whether its webhooks arrive. It changes
+nothing on GitHub and asks no model. Rules of a repository that would refuse a
+branch are not looked at.
+
+The exit code is 0 when all is well or there are no more than warnings, and 3
+when there is a problem.`,
+		Example: "  slipway doctor\n  slipway doctor --config slipway-server.yml --json\n  slipway doctor models",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return errors.New("doctor wants to know what to look at: slipway doctor models")
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.doctor(cmd.Context(), f) },
 	}
+	f.runtimes(cmd)
 	cmd.AddCommand(newDoctorModels(o))
 	return cmd
+}
+
+func (o *options) doctor(ctx context.Context, f *buildFlags) error {
+	local, err := f.agentsOf()
+	if err != nil {
+		return err
+	}
+	conf, err := o.load()
+	if err != nil {
+		return err
+	}
+	found := o.examine(ctx, conf, local)
+	ill := false
+	for _, d := range found {
+		ill = ill || d.State == app.Problem
+		if o.json {
+			if err := json.NewEncoder(os.Stdout).Encode(d); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Printf("%-8s %s: %s\n", d.State, printable(d.About), printable(d.Text))
+		if d.Fix != "" {
+			fmt.Printf("         → %s\n", printable(d.Fix))
+		}
+	}
+	if ill {
+		return &exitError{code: exitNeedsHuman}
+	}
+	return nil
+}
+
+// examine looks at this machine, and with its store at GitHub.
+func (o *options) examine(ctx context.Context, conf config.Server, local localBuild) []app.Diagnosis {
+	var out []app.Diagnosis
+	engine, err := o.engineFor(conf, local)
+	if err != nil {
+		out = append(out, app.Diagnosis{About: "sandbox", State: app.Problem, Text: err.Error(), Fix: "install bubblewrap; docs/configuration.md says what the key sandbox takes"})
+	} else {
+		out = append(out, app.Examine(ctx, conf, engine)...)
+	}
+	store, err := o.store(ctx, conf)
+	if err != nil {
+		return append(out, app.Diagnosis{About: "store", State: app.Problem, Text: err.Error(), Fix: "let state_dir be a directory on a local disk that this account may write"})
+	}
+	defer func() { _ = store.Close() }() // nothing was put
+	out = append(out, app.Diagnosis{About: "store", State: app.Well, Text: "the store in " + conf.StateDir + " opens"})
+	manifest, err := manifest()
+	if err != nil {
+		return append(out, app.Diagnosis{About: "app", State: app.Problem, Text: err.Error(), Fix: "build slipway anew"})
+	}
+	return append(out, app.Diagnose(ctx, conf, store, manifest, o.logger())...)
 }
 
 func newDoctorModels(o *options) *cobra.Command {

@@ -131,7 +131,6 @@ func TestDoctorRefuses(t *testing.T) {
 		code int
 		want []string
 	}{
-		"nothing to look at":             {nil, 2, []string{"doctor wants to know what to look at", "slipway doctor models"}},
 		"something unknown":              {[]string{"modles"}, 2, []string{"modles"}},
 		"a word too many":                {[]string{"models", "coder"}, 2, []string{"coder"}},
 		"what is no repository":          {[]string{"models", "--repo", t.TempDir()}, 2, []string{"--repo", "not a git repository"}},

@@ -113,11 +113,7 @@ func (o *options) withServer(ctx context.Context, conf config.Server, f *buildFl
 // setUp serves the page that creates the App, on the address where webhooks will
 // come, and returns the configuration with it.
 func (o *options) setUp(ctx context.Context, conf config.Server) (config.Server, error) {
-	file, err := slipway.Files.ReadFile("app.yml")
-	if err != nil {
-		return conf, err
-	}
-	manifest, err := app.ReadManifest(file)
+	manifest, err := manifest()
 	if err != nil {
 		return conf, err
 	}
@@ -133,4 +129,13 @@ func (o *options) setUp(ctx context.Context, conf config.Server) (config.Server,
 	}
 	conf.Listen = listener.Addr().String() // where the App was told that we are
 	return conf, conf.ReadStored()
+}
+
+// manifest is the App's that this binary carries.
+func manifest() (app.Manifest, error) {
+	file, err := slipway.Files.ReadFile("app.yml")
+	if err != nil {
+		return app.Manifest{}, err
+	}
+	return app.ReadManifest(file)
 }

@@ -314,8 +314,8 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// checkVersion refuses a git without merge-tree --write-tree.
-func checkVersion(ctx context.Context) error {
+// CheckVersion refuses a git without merge-tree --write-tree, or none at all.
+func CheckVersion(ctx context.Context) error {
 	out, err := line(ctx, call{args: []string{"version"}})
 	if err != nil {
 		return err

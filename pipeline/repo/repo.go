@@ -69,7 +69,7 @@ func Open(ctx context.Context, dir string) (*Mirror, error) {
 	if m.complete() {
 		return m, nil
 	}
-	if err := checkVersion(ctx); err != nil {
+	if err := CheckVersion(ctx); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {

@@ -359,7 +359,7 @@ func TestVersionIsLookedAt(t *testing.T) {
 		bin := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(bin, "git"), []byte("#!/bin/sh\necho '"+version+"'\n"), 0o755))
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-		if err := checkVersion(t.Context()); (err == nil) != fine {
+		if err := CheckVersion(t.Context()); (err == nil) != fine {
 			t.Errorf("%s: got %v", version, err)
 		}
 	}
