@@ -31,13 +31,19 @@ func between(least, most int) form {
 // A section is the schema of a mapping. One without keys is legal YAML, and
 // null.
 type section struct {
-	Type       []string       `json:"type"`
-	Properties map[string]any `json:"properties"` // form or *section
-	Closed     bool           `json:"additionalProperties"`
+	Type       []string            `json:"type"`
+	Properties map[string]property `json:"properties"`
+	Closed     bool                `json:"additionalProperties"`
 }
 
+// A property is the schema of a key: the form of its value, or a section.
+type property interface{ property() }
+
+func (form) property()     {}
+func (*section) property() {}
+
 func newSection() *section {
-	return &section{Type: []string{"object", "null"}, Properties: map[string]any{}}
+	return &section{Type: []string{"object", "null"}, Properties: map[string]property{}}
 }
 
 // Schema is the JSON Schema of a repository's configuration, draft 2020-12,

@@ -44,6 +44,17 @@ func (s *Server) ReadStored() error {
 	return s.readFile(file, path)
 }
 
+// stored is that file, as a server's own would say it. It holds secrets.
+type stored struct {
+	GitHub struct {
+		AppID          int64    `yaml:"app_id"`
+		Slug           string   `yaml:"slug"`
+		PrivateKey     string   `yaml:"private_key"`
+		WebhookSecrets []string `yaml:"webhook_secrets"`
+		BaseURL        string   `yaml:"base_url"`
+	} `yaml:"github"`
+}
+
 // StoreGitHub writes the credentials of an App into the state directory, for
 // nobody else to read, and whole or not at all. It returns the file's path.
 func StoreGitHub(stateDir string, g GitHub) (path string, err error) {
@@ -51,9 +62,10 @@ func StoreGitHub(stateDir string, g GitHub) (path string, err error) {
 	for _, s := range g.WebhookSecrets {
 		secrets = append(secrets, s.Reveal())
 	}
-	raw, err := yaml.Marshal(map[string]any{"github": map[string]any{
-		"app_id": g.AppID, "slug": g.Slug, "private_key": g.PrivateKey.Reveal(), "webhook_secrets": secrets, "base_url": g.BaseURL,
-	}})
+	var file stored
+	file.GitHub.AppID, file.GitHub.Slug, file.GitHub.BaseURL = g.AppID, g.Slug, g.BaseURL
+	file.GitHub.PrivateKey, file.GitHub.WebhookSecrets = g.PrivateKey.Reveal(), secrets
+	raw, err := yaml.Marshal(file)
 	if err != nil {
 		return "", fmt.Errorf("encode the App's credentials: %w", err)
 	}

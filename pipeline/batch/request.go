@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
 )
 
 // MaxTasks is how many tasks one request may have.
@@ -179,24 +181,26 @@ func kindOf(text []byte) string {
 // It has both forms as plain properties, because not every provider takes a
 // choice at the top; ReadRequest holds them apart.
 func RequestSchema(kinds []string) json.RawMessage {
-	text := func(about string) map[string]any { return map[string]any{"type": "string", "description": about} }
+	text := func(about string) *jsonschema.Schema { return &jsonschema.Schema{Type: "string", Description: about} }
+	closed := &jsonschema.Schema{Not: &jsonschema.Schema{}} // false: no other field
 	kind := text("Which kind of subagent does it.")
-	kind["enum"] = kinds
-	task := map[string]any{
+	for _, name := range kinds {
+		kind.Enum = append(kind.Enum, name)
+	}
+	task := map[string]*jsonschema.Schema{
 		"description":   text("What it is about, in one line."),
 		"prompt":        text("The whole task. The subagent knows nothing else of what you know."),
 		"subagent_type": kind,
 	}
 	top := maps.Clone(task)
-	top["tasks"] = map[string]any{
-		"type": "array", "minItems": 1, "maxItems": MaxTasks,
-		"description": "Several tasks that run at the same time. Give either this or the three fields of one task.",
-		"items": map[string]any{
-			"type": "object", "properties": task, "required": assignmentFields, "additionalProperties": false,
-		},
+	least, most := 1, MaxTasks
+	top["tasks"] = &jsonschema.Schema{
+		Type: "array", MinItems: &least, MaxItems: &most,
+		Description: "Several tasks that run at the same time. Give either this or the three fields of one task.",
+		Items:       &jsonschema.Schema{Type: "object", Properties: task, Required: assignmentFields, AdditionalProperties: closed},
 	}
-	top["max_concurrency"] = map[string]any{"type": "integer", "description": "How many of tasks may run at once; fewer may be allowed."}
-	schema, err := json.Marshal(map[string]any{"type": "object", "properties": top, "additionalProperties": false})
+	top["max_concurrency"] = &jsonschema.Schema{Type: "integer", Description: "How many of tasks may run at once; fewer may be allowed."}
+	schema, err := json.Marshal(&jsonschema.Schema{Type: "object", Properties: top, AdditionalProperties: closed})
 	if err != nil {
 		panic(err) // it is made of texts and numbers
 	}
