@@ -193,17 +193,8 @@ func TestSomebodyPushesWhileTheBuildIsDead(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			h := newHub(t, pair())
-			watched := h.watched(t)
-			died := h.dies(t, c.at)
+			watched, died, theirs := h.interrupted(t, c.at, c.then, c.push)
 			branch := died.branch(t)
-			theirs := c.push(t, h, watched, branch)
-			for _, at := range c.then {
-				began := died
-				died = h.dies(t, at)
-				died.continues(t, began)
-			}
-			h.serve(t)
-			h.rest(t)
 			h.complete(t, died)
 
 			head, account := h.pull(t).Head, h.account(t)
@@ -222,6 +213,23 @@ func TestSomebodyPushesWhileTheBuildIsDead(t *testing.T) {
 			watched.unforced(t, branch)
 		})
 	}
+}
+
+// interrupted lets the server die at one place of the journal, a person push
+// meanwhile, and the server die again at each of then, and brings the build to
+// its end. It returns the last death and what the person pushed.
+func (h *hub) interrupted(t *testing.T, at string, then []string, push func(*testing.T, *hub, bare, string) string) (watched bare, died seen, theirs string) {
+	t.Helper()
+	watched, died = h.watched(t), h.dies(t, at)
+	theirs = push(t, h, watched, died.branch(t))
+	for _, at := range then {
+		began := died
+		died = h.dies(t, at)
+		died.continues(t, began)
+	}
+	h.serve(t)
+	h.rest(t)
+	return watched, died, theirs
 }
 
 // TestSomebodyPushesAConflict has the person's commit change the lines that the
@@ -244,17 +252,8 @@ func TestSomebodyPushesAConflict(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			h := newHub(t, pair())
-			watched := h.watched(t)
-			died := h.dies(t, c.at)
+			watched, died, theirs := h.interrupted(t, c.at, c.then, c.push)
 			branch := died.branch(t)
-			theirs := c.push(t, h, watched, branch)
-			for _, at := range c.then {
-				began := died
-				died = h.dies(t, at)
-				died.continues(t, began)
-			}
-			h.serve(t)
-			h.rest(t)
 			whole, account := h.build(t), h.account(t)
 			whole.continues(t, died)
 			ref := "refs/slipway/" + whole.job.ID + "/integration"
