@@ -75,9 +75,11 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 	}
 	p := pinned{ConfigSHA: trunk, Base: cmp.Or(b.Request.Base, conf.Build.Base, standard), BaseSHA: trunk}
 	if p.Default = p.Base == standard; !p.Default {
-		p.BaseSHA, err = b.mirror.Fetch(ctx, remote, p.Base)
+		if p.BaseSHA, err = b.mirror.Fetch(ctx, remote, p.Base); err != nil {
+			return pinned{}, err
+		}
 	}
-	return p, err
+	return p, b.holdStart(ctx, p)
 }
 
 // initialise decides how the work is tested and creates the integration branch.
