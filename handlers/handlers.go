@@ -62,6 +62,9 @@ type GitHub interface {
 	Checks(ctx context.Context, r forge.Repo, sha string) ([]forge.Check, error)
 	// EnsureCheck makes sure that one check run has the name and external id.
 	EnsureCheck(ctx context.Context, r forge.Repo, c forge.Check) (forge.Check, error)
+	// RestateCheck writes once more how a check run has ended, which is what
+	// GitHub waits for where it was asked for again.
+	RestateCheck(ctx context.Context, r forge.Repo, c forge.Check) error
 	// OpenPull finds the App's own open pull request for a ticket.
 	OpenPull(ctx context.Context, r forge.Repo, ticket int) (pull forge.Pull, found bool, err error)
 	// PullTicket finds the ticket of one of the App's own pull requests.
