@@ -218,7 +218,7 @@ func (h *Handlers) buildBehind(ctx context.Context, p press, button string) (bui
 	if err := json.Unmarshal(jobs[0].Payload, &r); err != nil {
 		return build, t, false, fmt.Errorf("read the request of %s: %w", run, err)
 	}
-	if r.Repo.String() != p.repo.String() || r.Repo.Installation != p.repo.Installation || r.Ticket.Number == 0 {
+	if !same(r.Repo, p.repo) || r.Ticket.Number == 0 {
 		return build, t, false, nil
 	}
 	return jobs[0], trigger{

@@ -118,8 +118,8 @@ func TestAButtonIsACommandOfWhoeverPressedIt(t *testing.T) {
 func TestAButtonOfACheckThatIsNoBuilds(t *testing.T) {
 	for name, change := range map[string]func(*pressedEvent){
 		"another App's":          func(e *pressedEvent) { e.Run.App = numbered{41} },
-		"another repository's":   func(e *pressedEvent) { e.Repository.Name = "elsewhere" },
-		"another installation's": func(e *pressedEvent) { e.Installation = &numbered{8} },
+		"another repository's":   func(e *pressedEvent) { e.Repository.ID, e.Repository.Name = 10, "elsewhere" },
+		"another of that name's": func(e *pressedEvent) { e.Repository.ID = 10 },
 		"of an unknown build":    func(e *pressedEvent) { e.Run.ExternalID = "b-000000000000:c0ffee" },
 		"of no build":            func(e *pressedEvent) { e.Run.ExternalID = "" },
 		"of another name":        func(e *pressedEvent) { e.Run.Name = "slipway/review" },

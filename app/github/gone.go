@@ -85,7 +85,7 @@ func (a *App) moved(ctx context.Context, r forge.Repo) (gone forge.Gone, err err
 		case have.GetArchived():
 			gone.Why = "the repository was archived"
 		case !strings.EqualFold(have.GetFullName(), r.String()):
-			gone.Why = "the repository is " + have.GetFullName() + " now, where a new build has to be asked for"
+			gone.Why = "the repository is " + have.GetFullName() + " now, where the build can be resumed"
 		}
 		return nil
 	})
