@@ -171,7 +171,7 @@ func (a *App) deliver(ctx context.Context, t *queue.Task) error {
 	if err != nil {
 		return err
 	}
-	return later(a.handlers.Handle(context.WithValue(ctx, deliveryTask{}, t), d))
+	return a.handlers.Handle(context.WithValue(ctx, deliveryTask{}, t), d)
 }
 
 // deliveryTask is the key under which a context carries the task of the
@@ -226,7 +226,7 @@ func (a *App) build(ctx context.Context, t *queue.Task) error {
 	defer hub.Close(context.WithoutCancel(ctx))
 	final, err := Claim{Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub}.Build(ctx)
 	if err != nil {
-		return later(err)
+		return shutOut(err)
 	}
 	a.log.InfoContext(ctx, "build ended", "build", req.Build, "state", final.State, "cost_micros", final.CostMicros)
 	return nil
@@ -320,10 +320,12 @@ func request(job queue.Job) (pipeline.Request, error) {
 	return req, nil
 }
 
-// later turns GitHub's "not now" into a wait that holds no slot.
-func later(err error) error {
-	if wait, ok := errors.AsType[*github.Later](err); ok {
-		return queue.Later(wait.At, wait)
+// shutOut turns the loss of a repository into the end of its build: the handlers
+// were in it when they queued the build, so it is not that GitHub does not know
+// the installation yet.
+func shutOut(err error) error {
+	if errors.Is(err, github.ErrNoAccess) {
+		return queue.Never(err)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 //
 //	nil                   done
 //	Later(until, cause)   parked
+//	Turn(until, cause)    parked, at no charge
 //	Never(cause)          buried
 //	any other error       parked with exponential back-off, after 8 times buried
 //	panic                 buried, the stack is logged

@@ -104,6 +104,7 @@ func TestWorkerSettles(t *testing.T) {
 		{"never", []error{fmt.Errorf("build: %w", queue.Never(broken))}, queue.Buried, 1, 0, "build: " + broken.Error(), 0, time.Second},
 		{"never, without a cause", []error{queue.Never(nil)}, queue.Buried, 1, 0, "failed for good", 0, time.Second},
 		{"later, not charged", []error{queue.Later(bubbleTime.Add(time.Minute), nil)}, queue.Done, 2, 0, "", time.Minute, time.Minute + 2*time.Second},
+		{"one's turn, not charged", []error{fmt.Errorf("write: %w", queue.Turn(bubbleTime.Add(time.Minute), broken))}, queue.Done, 2, 0, "", time.Minute, time.Minute + 2*time.Second},
 		{"later, charged", []error{queue.Later(bubbleTime.Add(time.Minute), broken)}, queue.Done, 2, 1, "", time.Minute, time.Minute + 2*time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -67,7 +67,7 @@ func TestBuildsEndWithWhatTheyAreFor(t *testing.T) {
 			must(t, err)
 			ended := job.State == queue.Done && final.State == report.Canceled
 			if c.silent {
-				ended = job.State == queue.Buried && strings.Contains(job.Cause, "no longer lets the App into the repository")
+				ended = job.State == queue.Buried && strings.Contains(job.Cause, "does not let the App into the repository")
 			}
 			if !ended || !strings.HasPrefix(final.Cause, c.why) {
 				t.Errorf("the job is %s (%s); the build is %s: %q, want %q", job.State, job.Cause, final.State, final.Cause, c.why)
@@ -106,7 +106,7 @@ func (s *server) tellsOfBurial(build, why string) {
 	term := newTerminal(s.T)
 	term.state = s.conf.StateDir
 	end := term.slipway("status", build)
-	for _, want := range []string{"Needs a person", why, "; the build was given up: ", "GitHub no longer lets the App into the repository", "/resume"} {
+	for _, want := range []string{"Needs a person", why, "; the build was given up: ", "GitHub does not let the App into the repository", "/resume"} {
 		if end.code != 0 || !strings.Contains(strings.ReplaceAll(end.out, "\\", ""), want) {
 			s.Errorf("status: exit %d, no %q in\n%s%s", end.code, want, end.out, end.err)
 		}
