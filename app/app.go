@@ -246,7 +246,7 @@ func (a *App) giveUp(ctx context.Context, t *queue.Task, cause error) error {
 	}
 	hub := a.hub.ForRepo(resumedAt(t, req), req.Ticket.Number)
 	defer hub.Close(context.WithoutCancel(ctx))
-	return pipeline.GiveUp(ctx, a.store, hub, req, cause)
+	return shutOut(pipeline.GiveUp(ctx, a.store, hub, req, cause))
 }
 
 // account is where a build stands now.
