@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/slipway-dev/slipway/config"
@@ -215,9 +216,26 @@ func (h *Handlers) find(ctx context.Context, t trigger, q queue.Query) (queue.Jo
 		return queue.Job{}, false, fmt.Errorf("look for builds of %s: %w", t.build, err)
 	}
 	if len(jobs) == 0 {
-		return queue.Job{}, false, nil
+		return h.formerly(ctx, t, q)
 	}
 	return jobs[0], true, nil
+}
+
+// formerly finds what the thread's key does not: the newest build of a repository
+// that had another name or owner when it was asked for.
+func (h *Handlers) formerly(ctx context.Context, t trigger, q queue.Query) (queue.Job, bool, error) {
+	q.Once, q.Key, q.Limit = "", "", math.MaxInt32
+	jobs, err := h.Jobs.List(ctx, q)
+	if err != nil {
+		return queue.Job{}, false, fmt.Errorf("look for builds of %s under other names: %w", t.build, err)
+	}
+	for _, j := range jobs {
+		var r pipeline.Request
+		if json.Unmarshal(j.Payload, &r) == nil && r.Repo.ID != 0 && r.Repo.ID == t.repo.ID && threadKey(t.repo, r.Ticket.Number) == t.build {
+			return j, true, nil
+		}
+	}
+	return queue.Job{}, false, nil
 }
 
 // answer writes the one answer of a delivery and closes its reaction.

@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,7 @@ type world struct {
 	shelf   *shelf
 	h       *handlers.Handlers
 	account report.Build                 // of any build, once it is claimed
+	home    forge.Repo                   // of any build, once it was resumed elsewhere
 	refusal string                       // of any approval
 	decided map[string]handlers.Decision // by delivery and choice
 	conf    config.Repo
@@ -56,6 +58,9 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 		Account: func(_ context.Context, j queue.Job) (report.Build, error) {
 			w.account.ID = j.ID
 			return w.account, nil
+		},
+		Home: func(_ context.Context, r pipeline.Request) (forge.Repo, error) {
+			return cmp.Or(w.home, r.Repo), nil
 		},
 		Approval: func(_ context.Context, _ queue.Job, hash string) (string, error) {
 			if hash == "" {

@@ -75,6 +75,9 @@ func (h *Handlers) decide(ctx context.Context, t trigger, cmd command.Command) (
 	if cmd.Name == command.Approve {
 		said.Text = "" // it holds the hash again, and maybe a thank you
 	}
+	if cmd.Name == command.Resume {
+		said.Repo = t.repo
+	}
 	body, err := json.Marshal(said)
 	if err != nil {
 		return Decision{}, fmt.Errorf("encode the signal: %w", err)

@@ -81,7 +81,7 @@ func TestWhatABuildIsTold(t *testing.T) {
 			nothing, told, told, told, told, nothing, nothing, nothing,
 		},
 		"/resume": {
-			pipeline.ResumeSignal, pipeline.Said{},
+			pipeline.ResumeSignal, pipeline.Said{Repo: forge.Repo{Owner: "o", Name: "r", ID: 9, Installation: 7, DefaultBranch: "main"}},
 			"never built", notOver, notOver, notOver, notOver, told, "The build succeeded, so there is nothing to resume", "no more than a plan was asked for",
 		},
 	} {
@@ -345,4 +345,48 @@ func TestWhatCannotBeFoundOutIsTriedAgain(t *testing.T) {
 	if len(w.said()) > 0 || len(w.hub.reactions) > 0 {
 		t.Fatalf("signals %+v, reactions %v", w.said(), w.hub.reactions)
 	}
+}
+
+// A build is known by the number of its repository, whose name and owner change,
+// as does the App's installation. It goes on where it was resumed.
+func TestABuildInARepositoryThatMoved(t *testing.T) {
+	elsewhere := func(e event) event {
+		e.Repository = repositoryBody{ID: 9, Name: "new", FullName: "p/new", Owner: account{"p", 80, "Organization"}, DefaultBranch: "trunk"}
+		e.Installation = &numbered{70}
+		return e
+	}
+	w := built(t, report.Running, nil)
+	w.deliver("d1", elsewhere(commented(maintainer, "/build")))
+	w.commentsHold(2, "being built already", pipeline.RunID("the-build"))
+	w.deliver("d2", elsewhere(commented(maintainer, "/cancel")))
+	if said := w.said(); len(said) != 1 || said[0].Kind != pipeline.CancelSignal {
+		t.Fatalf("signals %+v", said)
+	}
+	w.account.State = report.Failed
+	w.shelf.finish()
+	w.deliver("d3", elsewhere(commented(maintainer, "/status")))
+	w.commentsHold(3, "Failed")
+	w.press("d4", func() pressedEvent {
+		e := pressing(maintainer, "requested_action", "Re-run")
+		moved := elsewhere(newEvent("", maintainer))
+		e.Repository, e.Installation = moved.Repository, moved.Installation
+		return e
+	}())
+	w.shelf.finish()
+	w.deliver("d5", elsewhere(commented(maintainer, "/resume")))
+	said := w.said()
+	if len(said) != 3 {
+		t.Fatalf("signals %+v", said)
+	}
+	want := forge.Repo{Owner: "p", Name: "new", ID: 9, Installation: 70, DefaultBranch: "trunk"}
+	for _, s := range said[1:] {
+		var heard pipeline.Said
+		if err := json.Unmarshal(s.Body, &heard); err != nil || s.Kind != pipeline.ResumeSignal || heard.Repo != want {
+			t.Errorf("signal %s %s, want a resume in %+v", s.Kind, s.Body, want)
+		}
+	}
+	another := elsewhere(commented(maintainer, "/resume"))
+	another.Repository.ID = 10
+	w.deliver("d6", another)
+	w.commentsHold(4, "never built here")
 }

@@ -375,8 +375,8 @@ func (b *build) listen(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// hear records a signal once. A resume of an ended build begins its next
-// segment.
+// hear records a signal once. A resume of a build that has ended, or that was
+// stopped and given up before it could say so, begins its next segment.
 func (b *build) hear(ctx context.Context, s Signal) error {
 	if b.fold.hasHeard(s.ID) {
 		return nil
@@ -386,8 +386,8 @@ func (b *build) hear(ctx context.Context, s Signal) error {
 		b.log.WarnContext(ctx, "a signal has an unreadable body", "signal", s.ID, "kind", s.Kind, "error", err)
 	}
 	var err error
-	if s.Kind == ResumeSignal && b.fold.isDone() {
-		_, err = step.Choose(ctx, b.journal, b.fold.nextSegment(keyResume), resumed{Signal: s.ID, By: h.Said.By})
+	if s.Kind == ResumeSignal && (b.fold.isDone() || b.fold.stopping() != nil) {
+		_, err = step.Choose(ctx, b.journal, b.fold.nextSegment(keyResume), resumed{Signal: s.ID, By: h.Said.By, Repo: h.Said.Repo})
 	} else {
 		_, err = step.Choose(ctx, b.journal, b.fold.key(keySignal(s.ID)), h)
 	}

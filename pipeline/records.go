@@ -113,6 +113,7 @@ type approved struct {
 type resumed struct {
 	Signal string       `json:"signal"`
 	By     forge.Person `json:"by,omitzero"`
+	Repo   forge.Repo   `json:"repo,omitzero"` // as in Said
 }
 
 // started is an issue that may begin, and on which commit.

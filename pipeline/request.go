@@ -51,6 +51,7 @@ type Said struct {
 	By   forge.Person `json:"by,omitzero"`
 	Text string       `json:"text,omitempty"` // untrusted
 	Hash string       `json:"hash,omitempty"` // the beginning of a plan's hash, at least 7 hex digits
+	Repo forge.Repo   `json:"repo,omitzero"`  // of a resume: where the build goes on, as the repository is reached now
 }
 
 // RunID names the run that a delivery starts. It depends on the delivery's GUID
