@@ -166,7 +166,7 @@ func (b *build) lookAtCI(ctx context.Context) (err error) {
 	if !at.waiting || b.fold.stopping() != nil {
 		return nil
 	}
-	if b.conf, err = b.configured(ctx, b.mirror, b.fold.pinned().ConfigSHA); err != nil {
+	if err = b.configure(ctx); err != nil {
 		return err
 	}
 	_, err = b.observe(ctx, at)

@@ -81,10 +81,11 @@ type begun struct {
 
 // pinned is the base that the build starts from.
 type pinned struct {
-	Base      string `json:"base"`       // branch
-	BaseSHA   string `json:"base_sha"`   // commit
-	ConfigSHA string `json:"config_sha"` // the default branch's commit, where the configuration was read
-	Default   bool   `json:"default"`    // Base is the default branch
+	Base      string `json:"base"`                    // branch
+	BaseSHA   string `json:"base_sha"`                // commit
+	ConfigSHA string `json:"config_sha"`              // the default branch's commit, where the configuration was read
+	Owners    string `json:"owners_config,omitempty"` // text of the owner's OwnersFile
+	Default   bool   `json:"default"`                 // Base is the default branch
 }
 
 // initialised is how the work is tested, and what its pull request fills in.
