@@ -401,7 +401,7 @@ func TestADeliveryThatIsGivenUpIsAnswered(t *testing.T) {
 func TestCancel(t *testing.T) {
 	w := newWorld(t)
 	w.deliver("d0", commented(maintainer, "/cancel"))
-	w.commentsHold(1, "no open build")
+	w.commentsHold(1, "never built")
 	w.deliver("d1", commented(maintainer, "/build"))
 	w.deliver("d2", commented(maintainer, "/cancel"))
 	w.deliver("d2", commented(maintainer, "/cancel"))

@@ -214,7 +214,7 @@ func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	}
 	_, err = step.Choose(ctx, b.journal, keyBegin, begun{
 		Build: job.Request.Build, Repo: job.Request.Repo.String(), Ticket: job.Request.Ticket.Number,
-		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix,
+		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix, Comment: job.Request.Comment.URL,
 	})
 	return b, track, err
 }
