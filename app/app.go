@@ -272,29 +272,24 @@ func Account(ctx context.Context, store queue.Store, job queue.Job) (report.Buil
 func (a *App) settings(ctx context.Context, r forge.Repo) ([]config.Setting, error) {
 	hub := a.hub.ForRepo(r, 0)
 	defer hub.Close(context.WithoutCancel(ctx))
-	text, err := hub.File(ctx, pipeline.ConfigFile, "")
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	files := pipeline.Files{Owner: r.Owner}
+	var err error
+	if files.Own, err = fileOrNone(ctx, hub, pipeline.ConfigFile, ""); err != nil {
 		return nil, err
 	}
-	return effective(a.engine, text)
+	if files.Owners, err = hub.OwnersFile(ctx); err != nil {
+		return nil, err
+	}
+	return effective(a.engine, files)
 }
 
-// proposed reads the configuration that a pull request wants. One that takes
-// the file away wants the layers below.
-func (a *App) proposed(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error) {
-	hub := a.hub.ForRepo(r, pull)
-	defer hub.Close(context.WithoutCancel(ctx))
-	if pull != 0 {
-		if changed, err = hub.Changes(ctx, pull, pipeline.ConfigFile); err != nil || !changed {
-			return false, err
-		}
+// fileOrNone is empty where the repository has no such file.
+func fileOrNone(ctx context.Context, hub *github.Repository, name, ref string) ([]byte, error) {
+	text, err := hub.File(ctx, name, ref)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
 	}
-	text, err := hub.File(ctx, pipeline.ConfigFile, sha)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return true, err
-	}
-	_, err = a.engine.Layered(text)
-	return true, err
+	return text, err
 }
 
 // approval says why the plan of a build cannot be approved by that hash.

@@ -86,10 +86,10 @@ func (h *Handlers) role(ctx context.Context, t trigger) (forge.Role, error) {
 
 // refuse says which role is needed, once per thread and command.
 func (h *Handlers) refuse(ctx context.Context, t trigger, spec command.Spec) error {
-	if err := h.react(ctx, t, refused); err != nil {
+	if err := h.comment(ctx, t, h.marker("refused", string(spec.Name)), refusedText(t.typed, spec.Role)); err != nil {
 		return err
 	}
-	return h.comment(ctx, t, h.marker("refused", string(spec.Name)), refusedText(t.typed, spec.Role))
+	return h.react(ctx, t, refused)
 }
 
 // correct answers a line that was meant for us and that we cannot read. People
@@ -111,13 +111,13 @@ func (h *Handlers) correct(ctx context.Context, t trigger, wrong error) error {
 	if err != nil {
 		return err
 	}
-	if err := h.react(ctx, t, refused); err != nil {
+	if role >= forge.Triage {
+		return h.answer(ctx, t, refused, wrongText(e, h.Chat.Prefix))
+	}
+	if err := h.comment(ctx, t, h.marker("refused", "unknown"), unreadableText(h.Chat.Prefix)); err != nil {
 		return err
 	}
-	if role < forge.Triage {
-		return h.comment(ctx, t, h.marker("refused", "unknown"), unreadableText(h.Chat.Prefix))
-	}
-	return h.comment(ctx, t, h.runMarker(t), wrongText(e, h.Chat.Prefix))
+	return h.react(ctx, t, refused)
 }
 
 // status tells how the newest build of the thread stands.

@@ -88,10 +88,9 @@ type Options struct {
 	// Settings are the values that count in a repository now. A *config.Error
 	// says what is wrong with its file.
 	Settings func(ctx context.Context, r forge.Repo) ([]config.Setting, error)
-	// Proposed reads the configuration that a pull request wants, at the commit,
-	// and reports whether the pull request changes it at all; 0 is one that is
-	// known to. A *config.Error says what is wrong with it.
-	Proposed func(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error)
+	// Proposed judges each configuration file that a pull request changes, at the
+	// commit; 0 is one that is known to change them.
+	Proposed func(ctx context.Context, r forge.Repo, pull int, sha string) ([]Proposal, error)
 	// Decide returns what decide decided the first time that the delivery at
 	// hand got to the choice of that name, also if the worker died since.
 	Decide func(ctx context.Context, choice string, decide func(context.Context) (Decision, error)) (Decision, error)

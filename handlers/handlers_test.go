@@ -38,9 +38,10 @@ type world struct {
 	conf    config.Repo
 	broken  error // of the configuration
 
-	untouched bool   // pull requests leave the configuration alone
-	handled   string // the delivery at hand
-	between   func() // what happens after a decision, if anything
+	beside    []handlers.Proposal // for other files
+	untouched bool                // pull requests leave the configuration alone
+	handled   string              // the delivery at hand
+	between   func()              // what happens after a decision, if anything
 }
 
 func newWorld(t *testing.T) *world { return newWorldOf(t, config.Chat{}) }
@@ -70,7 +71,7 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 		},
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return w.conf.Settings(), w.broken },
 		Chat:     chat,
-		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return !w.untouched, w.broken },
+		Proposed: w.proposed,
 		Decide: func(ctx context.Context, choice string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			at := w.handled + " " + choice
 			if known, ok := w.decided[at]; ok {
@@ -90,6 +91,18 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// proposed is what a pull request does to the configuration.
+func (w *world) proposed(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) {
+	if w.untouched {
+		return nil, nil
+	}
+	p := handlers.Proposal{File: ".github/slipway.yml"}
+	if errors.As(w.broken, &p.Wrong) {
+		p.Elsewhere = p.Wrong.Origin != p.File
+	}
+	return append(w.beside, p), nil
 }
 
 func (w *world) deliver(id string, e event) {
@@ -393,7 +406,7 @@ func TestADeliveryThatIsGivenUpIsAnswered(t *testing.T) {
 func TestCancel(t *testing.T) {
 	w := newWorld(t)
 	w.deliver("d0", commented(maintainer, "/cancel"))
-	w.commentsHold(1, "no open build")
+	w.commentsHold(1, "never built")
 	w.deliver("d1", commented(maintainer, "/build"))
 	w.deliver("d2", commented(maintainer, "/cancel"))
 	w.deliver("d2", commented(maintainer, "/cancel"))

@@ -94,16 +94,17 @@ func (h *Handlers) meant(ctx context.Context, t trigger, cmd command.Command) (j
 	switch {
 	case err != nil:
 		return job, "", err
-	case cmd.Name != command.Resume && !found:
-		return job, h.nothingOpenText(t), nil
-	case cmd.Name != command.Resume:
+	case cmd.Name != command.Resume && found:
 		return job, "", nil
 	case found:
 		link, err := linkOf(job, t)
 		return job, nothingEndedText(job.ID, link, h.Chat.Prefix), err
 	}
-	if job, found, err = h.newestBuild(ctx, t); err == nil && !found {
+	switch job, found, err = h.newestBuild(ctx, t); {
+	case err == nil && !found:
 		refusal = h.noBuildText(t)
+	case err == nil && cmd.Name != command.Resume:
+		refusal = h.nothingOpenText(t)
 	}
 	return job, refusal, err
 }

@@ -50,10 +50,13 @@ func TestTexts(t *testing.T) {
 			{Text: "not one YAML document: <b>@mona</b> fixes #3"},
 		}}),
 		"config-valid": configText(".github/slipway.yml"),
-		"older":        olderText("The button `Re-run`", "b-0123456789ab", "/"),
-		"over-hour":    overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
-		"over-day":     overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
-		"help-write":   helpText(forge.Write, "/slipway ", "slipway:build"),
+		"config-elsewhere": elsewhereText(".github/slipway.yml", &config.Error{Origin: "slipway.yml of harbour/.github", Problems: []config.Problem{
+			{Line: 3, Key: "limits.usd", Text: "unknown key; valid here: usd_per_build"},
+		}}),
+		"older":      olderText("The button `Re-run`", "b-0123456789ab", "/"),
+		"over-hour":  overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
+		"over-day":   overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
+		"help-write": helpText(forge.Write, "/slipway ", "slipway:build"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", name+".md")

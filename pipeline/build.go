@@ -168,7 +168,7 @@ func (b *build) lookAtCI(ctx context.Context) (err error) {
 	if !at.waiting || b.fold.stopping() != nil {
 		return nil
 	}
-	if b.conf, err = b.configured(ctx, b.mirror, b.fold.pinned().ConfigSHA); err != nil {
+	if err = b.configure(ctx); err != nil {
 		return err
 	}
 	_, err = b.observe(ctx, at)
@@ -220,7 +220,7 @@ func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	}
 	_, err = step.Choose(ctx, b.journal, keyBegin, begun{
 		Build: job.Request.Build, Repo: job.Request.Repo.String(), Ticket: job.Request.Ticket.Number,
-		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix,
+		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix, Comment: job.Request.Comment.URL,
 	})
 	return b, track, err
 }

@@ -351,7 +351,8 @@ func (f *Fold) apply(e step.Entry) error {
 			f.moved++
 		}
 		return nil
-	case e.Key == keyPull:
+	case e.Key == keyPull, e.Key == keyPullEnd:
+		f.pull = nil
 		return json.Unmarshal(e.Outcome, &f.pull)
 	case e.Key == keyCheck:
 		return json.Unmarshal(e.Outcome, &f.checked)

@@ -29,6 +29,7 @@ const (
 	keyBranch   = "publish/branch"  // choice, forge.Branch
 	keyPush     = "publish/push"    // effect, pushed
 	keyPull     = "publish/pull"    // effect, forge.Pull
+	keyPullEnd  = "publish/end"     // effect, forge.Pull: of a build that stopped after it was opened
 	keyCheck    = "publish/check"   // effect, []forge.Check
 	keyComment  = "publish/comment" // effect, commented
 	keyDone     = "done"            // effect, ended
@@ -76,15 +77,17 @@ type begun struct {
 	Ticket    int    `json:"ticket,omitempty"`
 	Title     string `json:"title"`
 	Requester string `json:"requester,omitempty"`
-	Prefix    string `json:"prefix,omitempty"` // of commands in comments
+	Prefix    string `json:"prefix,omitempty"`  // of commands in comments
+	Comment   string `json:"comment,omitempty"` // address of the tracking comment
 }
 
 // pinned is the base that the build starts from.
 type pinned struct {
-	Base      string `json:"base"`       // branch
-	BaseSHA   string `json:"base_sha"`   // commit
-	ConfigSHA string `json:"config_sha"` // the default branch's commit, where the configuration was read
-	Default   bool   `json:"default"`    // Base is the default branch
+	Base      string `json:"base"`                    // branch
+	BaseSHA   string `json:"base_sha"`                // commit
+	ConfigSHA string `json:"config_sha"`              // the default branch's commit, where the configuration was read
+	Owners    string `json:"owners_config,omitempty"` // text of the owner's OwnersFile
+	Default   bool   `json:"default"`                 // Base is the default branch
 }
 
 // initialised is how the work is tested, and what its pull request fills in.
@@ -227,9 +230,11 @@ type adopted struct {
 
 // pulled is the draft pull request; Number is zero where there is no forge.
 type pulled struct {
-	Pull forge.Pull  `json:"pull"`
-	Read bool        `json:"read,omitempty"` // the forge gave the debt back
-	Debt []debt.Item `json:"debt,omitempty"` // as it stands in the pull request
+	Pull forge.Pull   `json:"pull"`
+	Text PullText     `json:"text,omitzero"`  // its title and summary
+	As   report.State `json:"as,omitempty"`   // how it says that the build ended
+	Read bool         `json:"read,omitempty"` // the forge gave the debt back
+	Debt []debt.Item  `json:"debt,omitempty"` // as it stands in the pull request
 }
 
 type checked struct {

@@ -69,6 +69,9 @@ type Forge interface {
 	Ticket(ctx context.Context) (forge.Ticket, error)
 	// Credential lets git fetch and push for a short time.
 	Credential(ctx context.Context) (forge.Credential, error)
+	// OwnersFile is the text of OwnersFile on the default branch of the owner's
+	// OwnersRepo; empty where there is none, or the App is not let in.
+	OwnersFile(ctx context.Context) ([]byte, error)
 	// EnsureBranch settles the branch to publish on: name, or name-2 and so on
 	// when a branch is there that is not ours or whose pull request is closed.
 	// Head is what the remote has now; it creates nothing.

@@ -49,7 +49,7 @@ func newOffice(t *testing.T) *office {
 		},
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
-		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return false, nil },
+		Proposed: func(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) { return nil, nil },
 		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},

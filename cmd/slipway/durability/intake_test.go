@@ -145,7 +145,7 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 		Account:  func(context.Context, queue.Job) (report.Build, error) { return report.Build{}, nil },
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
-		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return false, nil },
+		Proposed: func(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) { return nil, nil },
 		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},
