@@ -73,7 +73,10 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 	if err != nil {
 		return pinned{}, err
 	}
-	p := pinned{ConfigSHA: trunk, Base: cmp.Or(b.Request.Base, conf.Build.Base, standard), BaseSHA: trunk}
+	p := pinned{ConfigSHA: trunk, Base: cmp.Or(b.Request.Base, conf.Build.Base, standard), BaseSHA: trunk, Standard: standard}
+	if b.Request.Follow != nil {
+		return b.pinPull(ctx, remote, p)
+	}
 	if p.Default = p.Base == standard; !p.Default {
 		p.BaseSHA, err = b.mirror.Fetch(ctx, remote, p.Base)
 	}
@@ -108,7 +111,7 @@ func (b *build) initialiseOnce(ctx context.Context) (initialised, error) {
 			break
 		}
 	}
-	return out, b.mirror.SetRef(ctx, b.site.integration(), base, repo.Any)
+	return out, b.mirror.SetRef(ctx, b.site.integration(), b.fold.pinned().from(), repo.Any)
 }
 
 // commands are the configured ones, or else what the base's files suggest: an

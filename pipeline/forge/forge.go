@@ -139,6 +139,7 @@ type Button struct {
 var (
 	CancelButton = Button{"Cancel", "Stop the build, keep what is finished"}
 	RerunButton  = Button{"Re-run", "Go on with the build from where it ended"}
+	FixButton    = Button{"Fix findings", "Have what reviewers found mended"}
 )
 
 // A Note is a remark on one line of a file, shown beside it.
