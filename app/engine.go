@@ -50,6 +50,7 @@ func NewEngine(conf config.Server, agents Agents, log *slog.Logger) (*pipeline.E
 	engine := &pipeline.Engine{
 		State: conf.StateDir, Box: box, Slots: agent.NewSlots(defaults.Limits.MaxParallelAgents),
 		Runtime: runtimes.get, Only: agents.Runtime, Defaults: defaults, Log: log,
+		Shared: conf.RedisURL != "",
 	}
 	if conf.Record {
 		engine.Record = func(build string, rt runtime.Runtime) runtime.Runtime {

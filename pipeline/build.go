@@ -43,6 +43,7 @@ type Engine struct {
 	Only     string                                                 // the runtime of every role, whatever is configured; empty: as configured
 	Record   func(build string, rt runtime.Runtime) runtime.Runtime // lets rt work and records what it does; nil: nothing is recorded
 	Defaults config.Repo                                            // the layers under the repository's own file
+	Shared   bool                                                   // other machines may take up a build that this one leaves: its commits go to the remote
 	CIGrace  time.Duration                                          // until then no check of a pushed commit is missing yet; 0 means ci.DefaultGrace
 	Log      *slog.Logger
 
@@ -89,6 +90,7 @@ type build struct {
 	fold    *Fold
 	journal *step.Journal
 	mirror  *repo.Mirror
+	sharing *sharing // nil: no other machine takes the build up
 	crew    *agent.Crew
 	site    *site
 	conf    config.Repo
@@ -202,12 +204,16 @@ func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	if b.mirror, err = e.Mirror(ctx, job.Request.Repo); err != nil {
 		return nil, nil, err
 	}
+	if e.Shared && job.Request.Repo.Installation != 0 {
+		b.sharing = newSharing(b)
+	}
 	b.journal, err = job.Open(ctx, step.Options{
-		Has:      b.mirror.Has,
+		Has:      b.has,
+		Before:   b.shareCommits,
 		Recorded: func(entry step.Entry) { b.fold.Add(entry); b.spoken.tell(); track.nudge() },
 	})
 	if err == nil {
-		err = b.fold.unread()
+		err = errors.Join(b.fold.unread(), b.fetchShared(ctx))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -238,6 +244,7 @@ func (b *build) tidy(ctx context.Context) {
 			b.log.WarnContext(ctx, "the build left files behind", "dir", dir, "error", err)
 		}
 	}
+	b.unshare(ctx)
 }
 
 // Mirror opens the bot's own copy of a repository.

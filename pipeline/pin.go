@@ -78,9 +78,11 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 		return b.pinPull(ctx, remote, p)
 	}
 	if p.Default = p.Base == standard; !p.Default {
-		p.BaseSHA, err = b.mirror.Fetch(ctx, remote, p.Base)
+		if p.BaseSHA, err = b.mirror.Fetch(ctx, remote, p.Base); err != nil {
+			return pinned{}, err
+		}
 	}
-	return p, err
+	return p, b.holdStart(ctx, p)
 }
 
 // initialise decides how the work is tested and creates the integration branch.
