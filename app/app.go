@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -63,7 +64,7 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	}
 	a := &App{conf: conf, store: store, engine: engine, hub: hub, inbox: in, log: log}
 	a.handlers, err = handlers.New(handlers.Options{
-		Jobs: store, GitHub: hub, Account: a.account, Home: a.home, Approval: a.approval, Settings: a.settings, Proposed: a.proposed, Decide: a.decide,
+		Jobs: store, GitHub: hub, Account: a.account, Home: a.home, Approval: a.approval, Settings: a.settings, Proposed: a.proposed, Findings: a.findings, Decide: a.decide,
 		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Chat: conf.Chat,
 	})
 	if err != nil {
@@ -290,6 +291,20 @@ func fileOrNone(ctx context.Context, hub *github.Repository, name, ref string) (
 		return nil, nil
 	}
 	return text, err
+}
+
+// findings are what the newest build on a pull request of ours left open of its
+// own review.
+func (a *App) findings(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error) {
+	if pull.Ticket == 0 {
+		return nil, nil
+	}
+	key := fmt.Sprintf("%s#%d", r, pull.Ticket)
+	jobs, err := a.store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Key: key, Limit: 1})
+	if err != nil || len(jobs) == 0 {
+		return nil, err
+	}
+	return pipeline.OpenFindings(ctx, a.store, jobs[0].ID)
 }
 
 // approval says why the plan of a build cannot be approved by that hash.

@@ -27,6 +27,7 @@ type checkSuite struct{ *Handlers }
 var pressed = map[string]command.Name{
 	forge.RerunButton.Name:  command.Resume,
 	forge.CancelButton.Name: command.Cancel,
+	forge.FixButton.Name:    command.Fix,
 }
 
 // Handles lists the events.
@@ -186,19 +187,8 @@ func (h *Handlers) restate(ctx context.Context, p press) error {
 // people without a say are told what everybody is told.
 func (h *Handlers) passOver(ctx context.Context, t trigger, cmd command.Command, build string) error {
 	spec, _ := command.Of(cmd.Name)
-	admitted, err := h.admit(ctx, t)
-	if err != nil {
+	if allowed, err := h.permitted(ctx, t, spec); err != nil || !allowed {
 		return err
-	}
-	if admitted.Over {
-		return h.turnAway(ctx, t, admitted)
-	}
-	role, err := h.role(ctx, t)
-	if err != nil {
-		return err
-	}
-	if role < spec.Role {
-		return h.refuse(ctx, t, spec)
 	}
 	return h.answer(ctx, t, refused, olderText(t.typed, build, h.Chat.Prefix))
 }

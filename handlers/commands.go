@@ -29,6 +29,9 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 	if !ok {
 		return fmt.Errorf("command %q has no role", cmd.Name)
 	}
+	if cmd.Name == command.Fix {
+		return h.followUp(ctx, t, func(ctx context.Context) (*pipeline.Request, error) { return h.fix(ctx, t, cmd, spec) })
+	}
 	admitted, err := h.admit(ctx, t)
 	if err != nil {
 		return err
@@ -82,6 +85,22 @@ func (h *Handlers) role(ctx context.Context, t trigger) (forge.Role, error) {
 		return forge.None, fmt.Errorf("ask for the role of %s in %s: %w", t.by.Login, t.repo, err)
 	}
 	return role, nil
+}
+
+// permitted reports whether a command may be done; if not, that is answered.
+func (h *Handlers) permitted(ctx context.Context, t trigger, spec command.Spec) (bool, error) {
+	admitted, err := h.admit(ctx, t)
+	if err != nil {
+		return false, err
+	}
+	if admitted.Over {
+		return false, h.turnAway(ctx, t, admitted)
+	}
+	role, err := h.role(ctx, t)
+	if err != nil || role >= spec.Role {
+		return err == nil, err
+	}
+	return false, h.refuse(ctx, t, spec)
 }
 
 // refuse says which role is needed, once per thread and command.

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
@@ -38,6 +39,7 @@ type world struct {
 	conf    config.Repo
 	broken  error // of the configuration
 
+	findings  []finding.Entry
 	beside    []handlers.Proposal // for other files
 	untouched bool                // pull requests leave the configuration alone
 	handled   string              // the delivery at hand
@@ -72,6 +74,7 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return w.conf.Settings(), w.broken },
 		Chat:     chat,
 		Proposed: w.proposed,
+		Findings: func(context.Context, forge.Repo, forge.Pull) ([]finding.Entry, error) { return w.findings, nil },
 		Decide: func(ctx context.Context, choice string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			at := w.handled + " " + choice
 			if known, ok := w.decided[at]; ok {

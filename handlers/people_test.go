@@ -23,6 +23,7 @@ var atWork = map[command.Name]struct {
 	gate  *report.Gate
 }{
 	command.Build:   {"/build", forge.Write, "", nil},
+	command.Fix:     {"/fix ci", forge.Write, "", nil},
 	command.Approve: {"/approve 0123456", forge.Write, report.WaitingApproval, planGate},
 	command.Revise:  {"/revise smaller", forge.Write, report.WaitingApproval, planGate},
 	command.Reject:  {"/reject", forge.Write, report.WaitingApproval, planGate},
@@ -106,13 +107,18 @@ func TestEveryCommandByEverybody(t *testing.T) {
 			t.Run(string(name)+" by "+title, func(t *testing.T) {
 				w := worldAt(t, config.Chat{}, at.state, at.gate)
 				w.hub.roles[p.by.ID] = p.role
+				if name == command.Fix {
+					w.hub.pull = &forge.Pull{Number: ourPull, State: "open", Head: "slipway/12-greet", Base: "main"}
+				}
 				work, _ := w.did(0)
 				before := len(w.hub.comments)
 				w.hub.calls = nil
 				e := commented(p.by, at.line)
 				e.Comment.App = p.app
 				w.deliver("d1", e)
-				w.deliver("d2", e)
+				if err := w.try("d2", e); err != nil && !waits(err) {
+					t.Fatal(err)
+				}
 				after, comments := w.did(before)
 				switch {
 				case p.deaf:

@@ -18,6 +18,8 @@ type Decision struct {
 	Signal queue.Signal `json:"signal,omitzero"`
 	Answer string       `json:"answer,omitempty"` // Markdown
 	Over   bool         `json:"over,omitempty"`   // one command more than this person may type now
+
+	FollowUp *pipeline.Request `json:"follow_up,omitempty"` // what is to be queued
 }
 
 // signals are the commands that speak to a build, and how it is told.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers/command"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
@@ -53,10 +54,19 @@ func TestTexts(t *testing.T) {
 		"config-elsewhere": elsewhereText(".github/slipway.yml", &config.Error{Origin: "slipway.yml of harbour/.github", Problems: []config.Problem{
 			{Line: 3, Key: "limits.usd", Text: "unknown key; valid here: usd_per_build"},
 		}}),
-		"older":      olderText("The button `Re-run`", "b-0123456789ab", "/"),
-		"over-hour":  overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
-		"over-day":   overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
-		"help-write": helpText(forge.Write, "/slipway ", "slipway:build"),
+		"older":            olderText("The button `Re-run`", "b-0123456789ab", "/"),
+		"over-hour":        overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
+		"over-day":         overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
+		"help-write":       helpText(forge.Write, "/slipway ", "slipway:build"),
+		"follow-up":        queuedFollowUpText("b-0123456789ab", "mona", "", "/"),
+		"follow-up-waits":  queuedFollowUpText("b-0123456789ab", "mona", "b-9876543210ba", "/slipway "),
+		"fix-closed":       closedText("`/fix`"),
+		"fix-fork":         forkText("`/fix`"),
+		"fix-no-pull":      noPullText("`/fix`", "/"),
+		"fix-not-ours-ci":  notOursCIText("`/fix`"),
+		"fix-no-findings":  noFindingsText("`/fix`", "/"),
+		"fix-no-finding":   noFindingText(7, []finding.Entry{{Finding: finding.Finding{Path: "a.go", StartLine: 3, Title: "`@mona` | fixes #3", Claim: "c"}}, {ID: "0123"}}),
+		"refused-feedback": refusedText("What was said in a review", forge.Write),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", name+".md")

@@ -21,6 +21,10 @@ func (f *Fold) ledger() *debt.Ledger {
 	}
 	f.counted = true
 	l.Reset()
+	if f.pin != nil {
+		l.Record(slices.DeleteFunc(slices.Clone(f.pin.Owed), func(it debt.Item) bool { return slices.Contains(f.paid(), it) })...)
+	}
+	l.Record(f.unmerged()...)
 	if f.plan == nil {
 		return l
 	}
@@ -33,6 +37,14 @@ func (f *Fold) ledger() *debt.Ledger {
 		l.Record(f.verified.Debt...)
 	}
 	return l
+}
+
+// paid is what is known to be paid off of the debt of before.
+func (f *Fold) paid() []debt.Item {
+	if f.verified == nil {
+		return nil
+	}
+	return f.verified.Paid
 }
 
 // lost says why an issue that has not ended never will, or nothing. What was at
@@ -96,6 +108,9 @@ func (f *Fold) Report(now time.Time) report.Build {
 	}
 	if f.pin != nil {
 		b.Base, b.BaseSHA, b.Closes = f.pin.Base, f.pin.BaseSHA, f.pin.Default && f.begun.Ticket > 0
+	}
+	if f.begun.Pull > 0 {
+		b.Follows, b.Paid = &report.Follow{Pull: f.begun.Pull, Work: string(f.begun.Work)}, f.paid()
 	}
 	if f.plan != nil {
 		b.PRD, b.Architecture = f.prd, f.design

@@ -218,10 +218,14 @@ func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = step.Choose(ctx, b.journal, keyBegin, begun{
+	begin := begun{
 		Build: job.Request.Build, Repo: job.Request.Repo.String(), Ticket: job.Request.Ticket.Number,
 		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix, Comment: job.Request.Comment.URL,
-	})
+	}
+	if f := job.Request.Follow; f != nil {
+		begin.Pull, begin.Work = f.Pull.Number, f.Work
+	}
+	_, err = step.Choose(ctx, b.journal, keyBegin, begin)
 	return b, track, err
 }
 
@@ -342,6 +346,9 @@ func (b *build) phases(ctx context.Context, stop context.CancelCauseFunc) error 
 	if planErr != nil || b.Request.PlanOnly {
 		return planErr
 	}
+	if err := b.bring(ctx); err != nil {
+		return err
+	}
 	return b.rounds(ctx)
 }
 
@@ -418,8 +425,8 @@ func (b *build) plan(ctx context.Context) error {
 	}
 	var made plan.Result
 	var err error
-	if r.Given != nil {
-		made, err = plan.Given(*r.Given)
+	if r.planned() {
+		made, err = r.given()
 	} else {
 		made, err = plan.Make(ctx, b.crew, goal, plan.Options{
 			Key: b.fold.key("plan"), MaxReviewIterations: b.conf.Pipeline.MaxReviewIterations,
@@ -463,6 +470,9 @@ func (b *build) artefact(name string, content []byte) error {
 
 // title is the one line that names the work.
 func (r Request) title() string {
+	if r.Follow != nil {
+		return "Follow-up: " + r.Follow.Pull.Title
+	}
 	if r.Ticket.Title != "" {
 		return r.Ticket.Title
 	}

@@ -43,6 +43,14 @@ func (l Local) EnsureBranch(ctx context.Context, name string, ours func(context.
 	}
 }
 
+// Pull finds none.
+func (l Local) Pull(_ context.Context, number int) (forge.Pull, error) {
+	return forge.Pull{}, fmt.Errorf("pull request %d: %s has none", number, l.Dir)
+}
+
+// EnsureAnswer has nowhere to write one.
+func (l Local) EnsureAnswer(_ context.Context, a forge.Answer) (forge.Answer, error) { return a, nil }
+
 // EnsureDraft has nowhere to open one: the branch is the deliverable.
 func (l Local) EnsureDraft(context.Context, forge.Draft) (forge.Pull, error) {
 	return forge.Pull{}, nil

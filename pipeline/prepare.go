@@ -56,6 +56,9 @@ func (b *build) prepare(ctx context.Context) error {
 	if err = b.configure(ctx); err != nil {
 		return err
 	}
+	if f := b.Request.Follow; f != nil && f.Work == FixCI {
+		b.conf.Pipeline.CheckCI = true // it was asked for
+	}
 	if b.Request.MaxParallel > 0 {
 		b.conf.Limits.MaxParallelIssues = min(b.Request.MaxParallel, b.conf.Limits.MaxParallelIssues)
 	}

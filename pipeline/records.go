@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -79,6 +80,8 @@ type begun struct {
 	Requester string `json:"requester,omitempty"`
 	Prefix    string `json:"prefix,omitempty"`  // of commands in comments
 	Comment   string `json:"comment,omitempty"` // address of the tracking comment
+	Pull      int    `json:"pull,omitempty"`    // of a follow-up: what it goes on with
+	Work      Work   `json:"work,omitempty"`    // likewise
 }
 
 // pinned is the base that the build starts from.
@@ -88,7 +91,18 @@ type pinned struct {
 	ConfigSHA string `json:"config_sha"`              // the default branch's commit, where the configuration was read
 	Owners    string `json:"owners_config,omitempty"` // text of the owner's OwnersFile
 	Default   bool   `json:"default"`                 // Base is the default branch
+	Standard  string `json:"standard,omitempty"`      // the default branch
+
+	// Of a follow-up.
+	Start  string      `json:"start,omitempty"`  // the commit that it goes on from
+	Bring  string      `json:"bring,omitempty"`  // the commit of a base that is to be part of it
+	Title  string      `json:"title,omitempty"`  // of the pull request
+	Before string      `json:"before,omitempty"` // the body that its own pull request had
+	Owed   []debt.Item `json:"owed,omitempty"`   // the debt in that body
 }
+
+// from is the commit on which the work begins.
+func (p pinned) from() string { return cmp.Or(p.Start, p.BaseSHA) }
 
 // initialised is how the work is tested, and what its pull request fills in.
 type initialised struct {
@@ -207,6 +221,7 @@ type verified struct {
 	Debt         []debt.Item         `json:"debt,omitempty"` // if nothing more is done about it
 	Final        bool                `json:"final"`          // no fixes are tried
 	Review       *review.Result      `json:"review,omitempty"`
+	Paid         []debt.Item         `json:"paid,omitempty"` // of what earlier work owed
 }
 
 // finalized is what the clean-up did.

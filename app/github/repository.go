@@ -210,7 +210,18 @@ func (r *Repository) Comments(ctx context.Context, ticket int, marker string) (i
 	return len(found), err
 }
 
-// React puts a reaction on a comment or ticket.
+// Pull reads a pull request.
+func (r *Repository) Pull(ctx context.Context, number int) (forge.Pull, error) {
+	return r.pull(ctx, number)
+}
+
+// EnsureAnswer makes sure that one comment of ours in the thread carries the
+// marker.
+func (r *Repository) EnsureAnswer(ctx context.Context, want forge.Answer) (forge.Answer, error) {
+	return r.ensureAnswer(ctx, want)
+}
+
+// React puts a reaction on a comment, a remark or a ticket.
 func (r *Repository) React(ctx context.Context, on forge.Subject, content string) error {
 	return r.react(ctx, on, content)
 }

@@ -18,7 +18,7 @@ import (
 var (
 	handlersMay = github.InstallationPermissions{
 		Issues:       github.String("write"), // comments, reactions, labels
-		PullRequests: github.String("read"),  // is there one for the ticket already?
+		PullRequests: github.String("write"), // reactions and answers in reviews
 	}
 	buildMay = github.InstallationPermissions{
 		Contents:     github.String("read"), // which branches are there

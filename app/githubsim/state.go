@@ -196,6 +196,8 @@ type reviewComment struct {
 	Hunk      string    `json:"hunk"`
 	Commit    string    `json:"commit"`
 	Created   time.Time `json:"created"`
+
+	Reactions []*reaction `json:"reactions"`
 }
 
 type suite struct {

@@ -24,8 +24,8 @@ func (s *server) configureAll(branch, text string) (sha string) {
 	return made.SHA
 }
 
-// answers are the comments that follow what somebody says.
-func (s *server) answers(by, line string) string {
+// answersTo are the comments that follow what somebody says.
+func (s *server) answersTo(by, line string) string {
 	s.Helper()
 	s.rest()
 	before := len(s.changes())
@@ -46,13 +46,13 @@ func TestTheOwnersConfiguration(t *testing.T) {
 	}})
 	must(t, err)
 	const row = "| `limits.usd_per_build` | `3` | `slipway.yml of harbour/.github` |"
-	if got := s.answers("rita", "/config"); !strings.Contains(got, "| `limits.usd_per_build` | `25` | `default` |") {
+	if got := s.answersTo("rita", "/config"); !strings.Contains(got, "| `limits.usd_per_build` | `25` | `default` |") {
 		t.Errorf("a file that the App may not see counts:\n%s", got)
 	}
 	_, err = s.sim.Install(t.Context(), githubsim.InstallSpec{App: "slipway", Account: "harbour", Repos: []string{"greeter", ".github"}})
 	must(t, err)
 	s.commit(map[string]string{".github/slipway.yml": "commands:\n  test: sh check.sh\nlimits:\n  usd_per_call: 0.5\n"})
-	if got := s.answers("rita", "/config"); !strings.Contains(got, row) || !strings.Contains(got, "| `limits.usd_per_call` | `0.5` | `.github/slipway.yml` |") {
+	if got := s.answersTo("rita", "/config"); !strings.Contains(got, row) || !strings.Contains(got, "| `limits.usd_per_call` | `0.5` | `.github/slipway.yml` |") {
 		t.Errorf("/config:\n%s", got)
 	}
 
@@ -76,11 +76,11 @@ func TestTheOwnersConfiguration(t *testing.T) {
 	}
 
 	const told = "`slipway.yml of harbour/.github` cannot be read, and no build starts before it is mended:\n\n- line 2: `build.approved`: unknown key"
-	if got := s.answers("rita", "/config"); !strings.Contains(got, told) {
+	if got := s.answersTo("rita", "/config"); !strings.Contains(got, told) {
 		t.Errorf("a broken file is not reported on the thread:\n%s", got)
 	}
 	s.ticket = s.open("Greet again")
-	if got := s.answers("mira", "/build"); !strings.Contains(got, "slipway.yml of harbour/.github:2: build.approved: unknown key") {
+	if got := s.answersTo("mira", "/build"); !strings.Contains(got, "slipway.yml of harbour/.github:2: build.approved: unknown key") {
 		t.Errorf("a broken file is not reported by a build:\n%s", got)
 	}
 	if unknown := s.sim.Unknown(); len(unknown) > 0 {

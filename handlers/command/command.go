@@ -22,6 +22,7 @@ type Name string
 // The commands.
 const (
 	Build   Name = "build"
+	Fix     Name = "fix"
 	Approve Name = "approve"
 	Revise  Name = "revise"
 	Reject  Name = "reject"
@@ -65,6 +66,10 @@ var specs = []Spec{
 			{"--max-parallel", "N", setMaxParallel},
 			{"--fast", "", setFast},
 		},
+	},
+	{
+		Name: Fix, Role: forge.Write, Usage: "fix [finding ids | ci | conflicts | text]",
+		Help: "change this pull request: apply the findings with these numbers, or all; mend CI; merge its base; or do what you say",
 	},
 	{Name: Approve, Role: forge.Write, Usage: "approve HASH", Help: "build the plan, or start the subagent, that this names"},
 	{Name: Revise, Role: forge.Write, Usage: "revise TEXT", text: "TEXT", Help: "have the plan that waits made anew, with what you say"},

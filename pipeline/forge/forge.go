@@ -95,6 +95,9 @@ type Pull struct {
 	HeadSHA string `json:"head_sha"` // commit
 	Title   string `json:"title"`
 	Body    string `json:"body"`
+	Base    string `json:"base,omitempty"`   // branch name
+	Fork    bool   `json:"fork,omitempty"`   // Head is in another repository, or in none any more
+	Ticket  int    `json:"ticket,omitempty"` // for which the App opened it; 0 where somebody else did
 }
 
 // A Comment is one comment on a ticket, found again by its marker.
@@ -136,6 +139,7 @@ type Button struct {
 var (
 	CancelButton = Button{"Cancel", "Stop the build, keep what is finished"}
 	RerunButton  = Button{"Re-run", "Go on with the build from where it ended"}
+	FixButton    = Button{"Fix findings", "Have what reviewers found mended"}
 )
 
 // A Note is a remark on one line of a file, shown beside it.
@@ -154,9 +158,10 @@ type Gone struct {
 	Since time.Time
 }
 
-// A Subject is what a reaction is put on: a comment, or the ticket itself when
-// Comment is zero.
+// A Subject is what a reaction is put on: a comment, a remark of a review, or
+// the ticket itself when both are zero.
 type Subject struct {
 	Ticket  int   `json:"ticket"`
 	Comment int64 `json:"comment,omitempty"`
+	Remark  int64 `json:"remark,omitempty"`
 }
