@@ -43,6 +43,26 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	if missing := conf.Missing(); len(missing) > 0 {
 		return nil, &MissingError{Credentials: missing}
 	}
+	var secrets []string
+	for _, s := range conf.GitHub.WebhookSecrets {
+		secrets = append(secrets, s.Reveal())
+	}
+	in, err := inbox.New(store, secrets, log)
+	if err != nil {
+		return nil, err
+	}
+	a, err := NewWorker(conf, store, engine, log)
+	if err == nil {
+		a.inbox = in
+	}
+	return a, err
+}
+
+// NewWorker wires a server that receives no webhooks: it is for Work.
+func NewWorker(conf config.Server, store queue.Store, engine *pipeline.Engine, log *slog.Logger) (*App, error) {
+	if missing := conf.MissingApp(); len(missing) > 0 {
+		return nil, &MissingError{Credentials: missing}
+	}
 	key, err := conf.GitHub.Key()
 	if err != nil {
 		return nil, err
@@ -54,15 +74,7 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	if err != nil {
 		return nil, fmt.Errorf("set up the GitHub client: %w", err)
 	}
-	var secrets []string
-	for _, s := range conf.GitHub.WebhookSecrets {
-		secrets = append(secrets, s.Reveal())
-	}
-	in, err := inbox.New(store, secrets, log)
-	if err != nil {
-		return nil, err
-	}
-	a := &App{conf: conf, store: store, engine: engine, hub: hub, inbox: in, log: log}
+	a := &App{conf: conf, store: store, engine: engine, hub: hub, log: log}
 	a.handlers, err = handlers.New(handlers.Options{
 		Jobs: store, GitHub: hub, Account: a.account, Home: a.home, Approval: a.approval, Settings: a.settings, Proposed: a.proposed, Findings: a.findings, Decide: a.decide,
 		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Chat: conf.Chat,

@@ -125,20 +125,27 @@ func LoadServer(path string, environ []string) (Server, error) {
 // Missing explains each credential that the App still lacks, and how to set
 // it; nil when it can talk to GitHub.
 func (s Server) Missing() []string {
-	var out []string
-	lacks := func(what, key string) {
-		out = append(out, fmt.Sprintf("%s: set %s in the configuration file, or %s in the environment", what, key, envName(key)))
-	}
-	if s.GitHub.AppID == 0 {
-		lacks("the id of the GitHub App (on its settings page, \"App ID\")", "github.app_id")
-	}
-	if s.GitHub.PrivateKey == "" && s.GitHub.PrivateKeyFile == "" {
-		lacks("the private key of the GitHub App (its settings page makes one; a .pem file)", "github.private_key_file")
-	}
+	out := s.MissingApp()
 	if len(s.GitHub.WebhookSecrets) == 0 {
-		lacks("the webhook secret of the GitHub App (as it was entered on its settings page)", "github.webhook_secrets")
+		out = append(out, lacks("the webhook secret of the GitHub App (as it was entered on its settings page)", "github.webhook_secrets"))
 	}
 	return out
+}
+
+// MissingApp is Missing for a worker, which receives no webhooks.
+func (s Server) MissingApp() []string {
+	var out []string
+	if s.GitHub.AppID == 0 {
+		out = append(out, lacks("the id of the GitHub App (on its settings page, \"App ID\")", "github.app_id"))
+	}
+	if s.GitHub.PrivateKey == "" && s.GitHub.PrivateKeyFile == "" {
+		out = append(out, lacks("the private key of the GitHub App (its settings page makes one; a .pem file)", "github.private_key_file"))
+	}
+	return out
+}
+
+func lacks(what, key string) string {
+	return fmt.Sprintf("%s: set %s in the configuration file, or %s in the environment", what, key, envName(key))
 }
 
 // Key returns the App's private key in PEM, from wherever it is kept.
