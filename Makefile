@@ -41,6 +41,7 @@ soak: ## properties and crashes for long: make soak CHECKS=20000
 
 chaos: ## kill, stop and cut off workers and Redis for long: make chaos TIME=5m SEED=7
 	go test -race -count 1 -timeout 1h -v -run TestChaos ./queue -chaos $(or $(TIME),60s) -chaos-seed $(or $(SEED),0)
+	go test -race -count 1 -timeout 1h -v -run TestChaos ./cmd/slipway/durability -chaos-builds $(or $(BUILDS),30) -chaos-seed $(or $(SEED),0)
 
 fuzz: ## every fuzz target for a while: make fuzz TIME=5m
 	@.ci/fuzz $(or $(TIME),10s)
