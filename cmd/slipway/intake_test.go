@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -39,6 +40,7 @@ type server struct {
 	sim      *githubsim.Server
 	conf     config.Server
 	store    *queue.SQLite
+	hasty    bool         // Slipway writes without a pause, which has tests of its own
 	listener net.Listener // of the next Slipway
 	url      string       // of the webhook
 	ticket   int
@@ -117,7 +119,11 @@ func (s *server) serve(agents cast, tune ...func(*pipeline.Engine)) (slipway *ap
 	for _, with := range tune {
 		with(engine)
 	}
-	slipway, err = app.New(s.conf, s.store, engine, quiet)
+	var store queue.Store = s.store
+	if s.hasty {
+		store = hasty{s.store}
+	}
+	slipway, err = app.New(s.conf, store, engine, quiet)
 	must(s.T, err)
 	ctx, cancel := context.WithCancel(s.Context())
 	served := make(chan error, 1)
@@ -186,6 +192,20 @@ func (s *server) jobs(kind string) []queue.Job {
 	jobs, err := s.store.List(s.Context(), queue.Query{Kinds: []string{kind}})
 	must(s.T, err)
 	return jobs
+}
+
+// stand is where the jobs stand.
+func (s *server) stand() (text string) {
+	s.Helper()
+	ctx := context.WithoutCancel(s.Context()) // also when the test is over
+	jobs, err := s.store.List(ctx, queue.Query{})
+	must(s.T, err)
+	for _, j := range jobs {
+		b, err := app.Account(ctx, s.store, j)
+		must(s.T, err)
+		text += fmt.Sprintf("%s %s of %s: %s after %d retries, %q; %s, %q\n", j.Kind, j.ID, j.Key, j.State, j.Retries, j.Cause, b.State, b.Cause)
+	}
+	return text
 }
 
 // changes are what Slipway changed on GitHub so far.

@@ -4,9 +4,15 @@
 package forge
 
 import (
+	"errors"
 	"strconv"
 	"time"
 )
+
+// ErrLater says that nothing was done because the forge, or our own pace, wants
+// whoever asked to come back later. Such an error is no failure, and no reason to
+// try again at once.
+var ErrLater = errors.New("the forge wants to be asked later")
 
 // A Repo names a repository and how the App reaches it.
 type Repo struct {
