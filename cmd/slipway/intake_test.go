@@ -226,11 +226,17 @@ func (s *server) post(guid, signature string, body io.Reader) (status int, answe
 // try is post where the server may hang up.
 func (s *server) try(guid, signature string, body io.Reader) (status int, answer string, err error) {
 	s.Helper()
+	return s.hook("issue_comment", guid, signature, body)
+}
+
+// hook is try for any event.
+func (s *server) hook(event, guid, signature string, body io.Reader) (status int, answer string, err error) {
+	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url, body)
 	must(s.T, err)
 	r.Close = true
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-GitHub-Event", "issue_comment")
+	r.Header.Set("X-GitHub-Event", event)
 	r.Header.Set("X-GitHub-Delivery", guid)
 	if signature != "" {
 		r.Header.Set("X-Hub-Signature-256", signature)
