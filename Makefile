@@ -47,7 +47,7 @@ fuzz: ## every fuzz target for a while: make fuzz TIME=5m
 	@.ci/fuzz $(or $(TIME),10s)
 
 schemas: ## trim GitHub's descriptions anew, for the stand-in's judge
-	npm install --silent --no-save --prefix .cache/schemas @octokit/openapi@23.0.2 @octokit/openapi-webhooks@12.1.0
+	npm install --silent --no-save --prefix .cache/schemas @octokit/openapi@23.0.2 @octokit/openapi-webhooks@12.1.0 @octokit/webhooks-examples@7.6.1
 	go run ./app/githubsim/schema/trim -from .cache/schemas/node_modules -to app/githubsim/schema
 
 clean: ## remove what was built and fetched

@@ -346,7 +346,7 @@ func request(job queue.Job) (pipeline.Request, error) {
 // were in it when they queued the build, so it is not that GitHub does not know
 // the installation yet.
 func shutOut(err error) error {
-	if errors.Is(err, github.ErrNoAccess) {
+	if errors.Is(err, forge.ErrNoAccess) {
 		return queue.Never(err)
 	}
 	return err

@@ -35,11 +35,18 @@ func (h pullRequest) Handle(ctx context.Context, _, _ string, payload []byte) er
 	if !slices.Contains([]string{"opened", "reopened", "synchronize"}, e.GetAction()) {
 		return nil
 	}
+	if e.Installation == nil {
+		return nil // the webhook is not the App's, and nobody waits for an answer
+	}
 	r, err := repoOf(e.Repo, e.Installation)
 	if err != nil {
 		return err
 	}
-	return h.judge(ctx, r, e.GetNumber(), e.GetPullRequest().GetHead().GetSHA())
+	err = h.judge(ctx, r, e.GetNumber(), e.GetPullRequest().GetHead().GetSHA())
+	if errors.Is(err, forge.ErrNoAccess) {
+		return nil // nobody typed anything, and there is nowhere to say anything
+	}
+	return err
 }
 
 // asks: nobody typed anything.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/repo"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
@@ -41,6 +42,9 @@ func thrice[T any](ctx context.Context, log *slog.Logger, fn func(context.Contex
 		}
 		if ctx.Err() != nil {
 			return none, context.Cause(ctx)
+		}
+		if errors.Is(err, forge.ErrLater) {
+			return none, err // in a minute, or an hour: the build waits without a worker
 		}
 		if bad, ok := errors.AsType[*config.Error](err); ok {
 			return none, bad

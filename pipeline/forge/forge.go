@@ -4,9 +4,20 @@
 package forge
 
 import (
+	"errors"
 	"strconv"
 	"time"
 )
+
+// ErrLater says that nothing was done because the forge, or our own pace, wants
+// whoever asked to come back later. Such an error is no failure, and no reason to
+// try again at once.
+var ErrLater = errors.New("the forge wants to be asked later")
+
+// ErrNoAccess says that GitHub does not let the App into a repository. Of one that
+// it was in before, no repetition helps. Of a new installation it may only be too
+// early: GitHub sends its webhooks before all of GitHub knows it.
+var ErrNoAccess = errors.New("GitHub does not let the App into the repository")
 
 // A Repo names a repository and how the App reaches it.
 type Repo struct {
