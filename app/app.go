@@ -48,7 +48,7 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	}
 	hub, err := github.New(github.Options{
 		AppID: conf.GitHub.AppID, PrivateKey: []byte(key.Reveal()),
-		BaseURL: conf.GitHub.BaseURL, Limits: store, Log: log,
+		BaseURL: conf.GitHub.BaseURL, CAFile: conf.GitHub.CAFile, Limits: store, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the GitHub client: %w", err)

@@ -63,6 +63,9 @@ func Refused(err error) bool {
 	return status(err) == http.StatusUnauthorized || status(err) == http.StatusNotFound
 }
 
+// NotFound reports whether what answered does not know the address.
+func NotFound(err error) bool { return status(err) == http.StatusNotFound }
+
 // permissions are the names and levels that the library spreads over its fields.
 func permissions(p *github.InstallationPermissions) (map[string]string, error) {
 	raw, err := json.Marshal(p)

@@ -39,6 +39,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet && s.servePage(w, r) {
 		return
 	}
+	if s.below {
+		http.NotFound(w, r) // a page, as a browser would get
+		return
+	}
 	s.serveAPI(w, r, path)
 }
 
