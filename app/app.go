@@ -252,15 +252,22 @@ func (a *App) account(ctx context.Context, job queue.Job) (report.Build, error) 
 func (a *App) settings(ctx context.Context, r forge.Repo) ([]config.Setting, error) {
 	hub := a.hub.ForRepo(r, 0)
 	defer hub.Close(context.WithoutCancel(ctx))
-	files := pipeline.Files{Owner: r.Owner}
-	var err error
-	if files.Own, err = fileOrNone(ctx, hub, pipeline.ConfigFile, ""); err != nil {
-		return nil, err
-	}
-	if files.Owners, err = hub.OwnersFile(ctx); err != nil {
+	files, err := filesOf(ctx, hub, r)
+	if err != nil {
 		return nil, err
 	}
 	return effective(a.engine, files)
+}
+
+// filesOf are those that configure a repository now.
+func filesOf(ctx context.Context, hub *github.Repository, r forge.Repo) (pipeline.Files, error) {
+	files := pipeline.Files{Owner: r.Owner}
+	var err error
+	if files.Own, err = fileOrNone(ctx, hub, pipeline.ConfigFile, ""); err != nil {
+		return files, err
+	}
+	files.Owners, err = hub.OwnersFile(ctx)
+	return files, err
 }
 
 // fileOrNone is empty where the repository has no such file.

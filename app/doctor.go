@@ -93,7 +93,7 @@ func Diagnose(ctx context.Context, conf config.Server, limits github.Limiter, ma
 	}
 	out := []Diagnosis{{"app", Well, fmt.Sprintf("App %d answers for %s", conf.GitHub.AppID, app.Page), ""}}
 	out = append(out, granted("app", app, manifest, "change it on the App's settings page")...)
-	out = append(out, installations(ctx, hub, manifest)...)
+	out = append(out, installations(ctx, conf, hub, manifest)...)
 	return append(out, arrivals(ctx, hub))
 }
 
@@ -146,7 +146,7 @@ func granted(about string, have github.Registration, want Manifest, fix string) 
 	return out
 }
 
-func installations(ctx context.Context, hub *github.App, want Manifest) []Diagnosis {
+func installations(ctx context.Context, conf config.Server, hub *github.App, want Manifest) []Diagnosis {
 	all, err := hub.Installed(ctx)
 	switch {
 	case err != nil:
@@ -165,6 +165,9 @@ func installations(ctx context.Context, hub *github.App, want Manifest) []Diagno
 			found = []Diagnosis{{about, Well, "it has every permission and event", ""}}
 		}
 		out = append(out, found...)
+		if !i.Suspended {
+			out = append(out, repositories(ctx, conf, hub, i)...)
+		}
 	}
 	return out
 }
