@@ -32,11 +32,12 @@ lint: ## the linter, as .golangci.yml says
 bench: ## how fast it is, each number beside its bound
 	@set -o pipefail; go test -timeout 1h -run '^$$' -bench . ./... | awk -f .ci/bounds.awk
 
-soak: ## properties and crashes for long: make soak CHECKS=20000
+soak: ## properties and crashes for long, all of GitHub as Enterprise Server: make soak CHECKS=20000
 	go test -race -count 1 -timeout 2h \
 		$$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/rapid|queuetest/ { print $$1 }') \
 		-rapid.checks $(or $(CHECKS),2000)
 	go test -count 1 -timeout 2h -run TestDecisionsKeepTheInvariants ./pipeline -rapid.checks $(or $(CHECKS),2000)0
+	SLIPWAY_TEST_GITHUB=enterprise go test -race -count 1 -timeout 2h ./cmd/slipway
 	SLIPWAY_SOAK=1 go test -race -count 1 -timeout 2h ./cmd/slipway/... ./pipeline/runtime
 
 chaos: ## kill, stop and cut off workers and Redis for long: make chaos TIME=5m SEED=7

@@ -69,7 +69,7 @@ func NewWorker(conf config.Server, store queue.Store, engine *pipeline.Engine, l
 	}
 	hub, err := github.New(github.Options{
 		AppID: conf.GitHub.AppID, PrivateKey: []byte(key.Reveal()),
-		BaseURL: conf.GitHub.BaseURL, Limits: store, Log: log,
+		BaseURL: conf.GitHub.BaseURL, CAFile: conf.GitHub.CAFile, Limits: store, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set up the GitHub client: %w", err)
@@ -285,15 +285,22 @@ func Account(ctx context.Context, store queue.Store, job queue.Job) (report.Buil
 func (a *App) settings(ctx context.Context, r forge.Repo) ([]config.Setting, error) {
 	hub := a.hub.ForRepo(r, 0)
 	defer hub.Close(context.WithoutCancel(ctx))
-	files := pipeline.Files{Owner: r.Owner}
-	var err error
-	if files.Own, err = fileOrNone(ctx, hub, pipeline.ConfigFile, ""); err != nil {
-		return nil, err
-	}
-	if files.Owners, err = hub.OwnersFile(ctx); err != nil {
+	files, err := filesOf(ctx, hub, r)
+	if err != nil {
 		return nil, err
 	}
 	return effective(a.engine, files)
+}
+
+// filesOf are those that configure a repository now.
+func filesOf(ctx context.Context, hub *github.Repository, r forge.Repo) (pipeline.Files, error) {
+	files := pipeline.Files{Owner: r.Owner}
+	var err error
+	if files.Own, err = fileOrNone(ctx, hub, pipeline.ConfigFile, ""); err != nil {
+		return files, err
+	}
+	files.Owners, err = hub.OwnersFile(ctx)
+	return files, err
 }
 
 // fileOrNone is empty where the repository has no such file.

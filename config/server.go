@@ -39,6 +39,7 @@ type GitHub struct {
 	PrivateKeyFile string   // github.private_key_file: where the key is instead
 	WebhookSecrets []Secret // github.webhook_secrets: every one is valid, for rotation
 	BaseURL        string   // github.base_url of the API, with a slash at the end
+	CAFile         string   // github.ca_file: certificates in PEM to trust beside those of the system; absolute
 	Slug           string   // github.slug: the App's name in its address, by which it knows its own comments
 }
 
@@ -75,6 +76,7 @@ var serverKnobs = []knob[Server]{
 	words("github.private_key_file", func(s *Server) *string { return &s.GitHub.PrivateKeyFile }, absolute),
 	newKnob("github.webhook_secrets", func(s *Server) *[]Secret { return &s.GitHub.WebhookSecrets }, readSecrets, func([]Secret) string { return redacted }),
 	words("github.base_url", func(s *Server) *string { return &s.GitHub.BaseURL }, checkURL),
+	words("github.ca_file", func(s *Server) *string { return &s.GitHub.CAFile }, absolute),
 	words("github.slug", func(s *Server) *string { return &s.GitHub.Slug }, checkSlug),
 	words("chat.prefix", func(s *Server) *string { return &s.Chat.Prefix }, checkPrefix),
 	whole("chat.per_hour", func(s *Server) *int { return &s.Chat.PerHour }, 0, 10_000),

@@ -116,7 +116,7 @@ func (e *Engine) Configuration(ctx context.Context, f Forge, r forge.Repo) (conf
 	if err != nil {
 		return config.Repo{}, fmt.Errorf("get a credential for git: %w", err)
 	}
-	remote := repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}
+	remote := remoteOf(cred)
 	standard, err := mirror.DefaultBranch(ctx, remote)
 	if err != nil {
 		return config.Repo{}, err
@@ -254,7 +254,11 @@ func (b *build) remote(ctx context.Context) (repo.Remote, error) {
 	if err != nil {
 		return repo.Remote{}, fmt.Errorf("get a credential for git: %w", err)
 	}
-	return repo.Remote{URL: c.URL, User: c.User, Token: c.Token}, nil
+	return remoteOf(c), nil
+}
+
+func remoteOf(c forge.Credential) repo.Remote {
+	return repo.Remote{URL: c.URL, User: c.User, Token: c.Token, CAFile: c.CAFile}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

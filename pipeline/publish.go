@@ -344,6 +344,9 @@ func (b *build) lastWord(ctx context.Context) error {
 		if _, err := b.Forge.EnsureComment(ctx, comment); err != nil {
 			return commented{}, err
 		}
+		if err := notify(ctx, b.Forge, b.Request.Comment, fmt.Sprintf("end=%d", b.fold.segmentNow()), r); err != nil {
+			return commented{}, err
+		}
 		reaction := "rocket"
 		if report.ExitCode(r) != 0 {
 			reaction = "confused"
@@ -358,6 +361,21 @@ func (b *build) lastWord(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("write the last word: %w", err)
+	}
+	return nil
+}
+
+// notify tells the end of a build in a comment of its own: an edit of the
+// tracking comment notifies nobody.
+func notify(ctx context.Context, f Forge, tracking forge.Comment, end string, r report.Build) error {
+	if tracking.Marker == "" {
+		return nil // nobody watches a thread
+	}
+	_, err := f.EnsureComment(ctx, forge.Comment{
+		Ticket: tracking.Ticket, Marker: strings.Replace(tracking.Marker, " -->", " "+end+" -->", 1), Body: report.EndPage(r),
+	})
+	if err != nil {
+		return fmt.Errorf("tell of the end: %w", err)
 	}
 	return nil
 }

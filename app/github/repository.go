@@ -98,7 +98,7 @@ func (r *Repository) Credential(ctx context.Context) (forge.Credential, error) {
 	r.mu.Lock()
 	r.git = append(r.git, client)
 	r.mu.Unlock()
-	return forge.Credential{URL: url, User: "x-access-token", Token: token.GetToken()}, nil
+	return forge.Credential{URL: url, User: "x-access-token", Token: token.GetToken(), CAFile: r.app.o.CAFile}, nil
 }
 
 // File reads a file as it is at a commit or branch; at the default branch where

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-github/v60/github"
+	"github.com/gregjones/httpcache"
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
 )
@@ -134,12 +135,17 @@ func (a *App) mint(ctx context.Context, r forge.Repo, may github.InstallationPer
 	return token, nil
 }
 
+// clientOf carries a token. The library's own clients do so, too, but by
+// connections that know no certificate of ours.
 func (a *App) clientOf(installation int64, token string) (*github.Client, error) {
-	creator, err := a.creator(installation)
+	memory, err := a.memory(installation)
 	if err != nil {
 		return nil, err
 	}
-	return creator.NewTokenClient(token)
+	cached := &httpcache.Transport{Transport: bearer{next: a.web, token: token}, Cache: memory}
+	client := github.NewClient(&http.Client{Transport: a.careful(installation)(cached)})
+	client.BaseURL, client.UserAgent = a.self.BaseURL, a.o.UserAgent
+	return client, nil
 }
 
 // revoke ends a token also when ctx has ended. It expires by itself within the

@@ -80,6 +80,9 @@ type Credential struct {
 	URL   string // what git fetches from and pushes to, without user or secret
 	User  string
 	Token string
+	// CAFile has the certificates, in PEM, that URL is trusted by; empty means
+	// those of the system.
+	CAFile string
 }
 
 // A Branch is a head that a build writes.
