@@ -75,7 +75,10 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 	}
 	p := pinned{ConfigSHA: trunk, Base: cmp.Or(b.Request.Base, conf.Build.Base, standard), BaseSHA: trunk, Standard: standard}
 	if b.Request.Follow != nil {
-		return b.pinPull(ctx, remote, p)
+		if p, err = b.pinPull(ctx, remote, p); err != nil {
+			return pinned{}, err
+		}
+		return p, b.holdStart(ctx, p)
 	}
 	if p.Default = p.Base == standard; !p.Default {
 		if p.BaseSHA, err = b.mirror.Fetch(ctx, remote, p.Base); err != nil {

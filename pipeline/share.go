@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/repo"
@@ -50,9 +51,9 @@ func (b *build) fetchShared(ctx context.Context) error {
 		return nil
 	}
 	if b.fold.isPinned() {
-		p := b.fold.pinned()
-		b.has(ctx, p.BaseSHA)
-		b.has(ctx, p.ConfigSHA)
+		for _, commit := range startOf(b.fold.pinned()) {
+			b.has(ctx, commit)
+		}
 	}
 	if head := b.fold.integrated(); head != "" {
 		b.has(ctx, head)
@@ -69,10 +70,18 @@ func (b *build) holdStart(ctx context.Context, p pinned) error {
 		return nil
 	}
 	prefix := "refs/slipway/" + b.Request.Build + "/start/"
-	return errors.Join(
-		b.mirror.SetRef(ctx, prefix+"base", p.BaseSHA, repo.Any),
-		b.mirror.SetRef(ctx, prefix+"config", p.ConfigSHA, repo.Any),
-	)
+	var err error
+	for name, commit := range startOf(p) {
+		err = errors.Join(err, b.mirror.SetRef(ctx, prefix+name, commit, repo.Any))
+	}
+	return err
+}
+
+// startOf are the commits that a build starts from, by what they are to it.
+func startOf(p pinned) map[string]string {
+	commits := map[string]string{"base": p.BaseSHA, "config": p.ConfigSHA, "head": p.Start, "bring": p.Bring}
+	maps.DeleteFunc(commits, func(_, commit string) bool { return commit == "" })
+	return commits
 }
 
 // shareTime bounds how long a finished step waits for a remote that is away, as
