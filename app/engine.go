@@ -109,17 +109,22 @@ func (c Claim) job(ctx context.Context) (pipeline.Job, error) {
 			}
 		}
 	}()
-	var before []pipeline.Signal
-	for _, s := range c.Task.Before() {
-		before = append(before, pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body})
-	}
 	return pipeline.Job{
-		Request: c.Request, Forge: c.Forge, Subagents: c.Subagents, Before: before, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining,
+		Request: c.Request, Forge: c.Forge, Subagents: c.Subagents, Before: signalsOf(c.Task), Signals: signals, Extend: c.Task.Extend, Draining: c.Draining,
 		Day: daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
 		},
 	}, nil
+}
+
+// signalsOf are the signals that were sent before a claim, in the words of the
+// pipeline.
+func signalsOf(t *queue.Task) (before []pipeline.Signal) {
+	for _, s := range t.Before() {
+		before = append(before, pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body})
+	}
+	return before
 }
 
 // handBack turns what is no failed try into a wait without a worker: for a

@@ -42,6 +42,9 @@ func (h checkRun) Handle(ctx context.Context, _, deliveryID string, payload []by
 	if err != nil || button == "" {
 		return err
 	}
+	if err := h.restate(ctx, p); err != nil {
+		return err
+	}
 	return h.press(ctx, p, button)
 }
 
@@ -67,6 +70,7 @@ func (h checkSuite) Handle(ctx context.Context, _, deliveryID string, payload []
 	if err != nil {
 		return err
 	}
+	p.again = true
 	checks, err := h.GitHub.Checks(ctx, p.repo, e.GetCheckSuite().GetHeadSHA())
 	if err != nil {
 		return fmt.Errorf("list the check runs of %s: %w", e.GetCheckSuite().GetHeadSHA(), err)
@@ -78,6 +82,9 @@ func (h checkSuite) Handle(ctx context.Context, _, deliveryID string, payload []
 	for _, name := range []string{configCheck, pipeline.CheckName} {
 		if p.check = newest[name]; p.check.Name == "" {
 			continue
+		}
+		if err := h.restate(ctx, p); err != nil {
+			return err
 		}
 		if err := h.press(ctx, p, forge.RerunButton.Name); err != nil {
 			return err
@@ -97,6 +104,7 @@ type press struct {
 	repo     forge.Repo
 	by       forge.Person
 	check    forge.Check
+	again    bool // by GitHub's own Re-run, after which GitHub waits for word of the check
 }
 
 // read returns the button, and none where nobody pressed one of ours.
@@ -119,7 +127,11 @@ func (h checkRun) read(deliveryID string, payload []byte) (p press, button strin
 		return p, "", nil
 	}
 	p, err = pressOf(deliveryID, e.Repo, e.Installation, e.Sender)
-	p.check = forge.Check{Name: run.GetName(), HeadSHA: run.GetHeadSHA(), ExternalID: run.GetExternalID()}
+	p.again = e.GetAction() == "rerequested"
+	p.check = forge.Check{
+		ID: run.GetID(), Name: run.GetName(), HeadSHA: run.GetHeadSHA(), ExternalID: run.GetExternalID(),
+		Status: run.GetStatus(), Conclusion: run.GetConclusion(),
+	}
 	return p, button, err
 }
 
@@ -172,6 +184,19 @@ func (h *Handlers) passedOver(ctx context.Context, t trigger, cmd command.Comman
 	return true, h.passOver(ctx, t, cmd, build)
 }
 
+// restate lets GitHub show again how a check run has ended, whatever becomes of
+// the press: a build that goes on writes to it only when it ends. It comes first,
+// so that it never undoes what the build writes.
+func (h *Handlers) restate(ctx context.Context, p press) error {
+	if !p.again || p.check.Status != "completed" {
+		return nil
+	}
+	if err := h.GitHub.RestateCheck(ctx, p.repo, p.check); err != nil {
+		return fmt.Errorf("restate %s on %s: %w", p.check.Name, p.check.HeadSHA, err)
+	}
+	return nil
+}
+
 // passOver answers whoever pressed a button of a build that another followed;
 // people without a say are told what everybody is told.
 func (h *Handlers) passOver(ctx context.Context, t trigger, cmd command.Command, build string) error {
@@ -197,7 +222,7 @@ func (h *Handlers) buildBehind(ctx context.Context, p press, button string) (bui
 	if err := json.Unmarshal(jobs[0].Payload, &r); err != nil {
 		return build, t, false, fmt.Errorf("read the request of %s: %w", run, err)
 	}
-	if r.Repo.String() != p.repo.String() || r.Repo.Installation != p.repo.Installation || r.Ticket.Number == 0 {
+	if !same(r.Repo, p.repo) || r.Ticket.Number == 0 {
 		return build, t, false, nil
 	}
 	return jobs[0], trigger{

@@ -20,6 +20,7 @@ type hub struct {
 	reactions map[forge.Subject][]string
 	unlabeled []string
 	checks    []forge.Check
+	restated  []forge.Check
 	pull      *forge.Pull
 	tickets   map[int]int        // of pull requests
 	gone      map[int]forge.Gone // by ticket
@@ -83,6 +84,11 @@ func (g *hub) Checks(context.Context, forge.Repo, string) ([]forge.Check, error)
 func (g *hub) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
 	g.checks = append(g.checks, c)
 	return c, g.called("check")
+}
+
+func (g *hub) RestateCheck(_ context.Context, _ forge.Repo, c forge.Check) error {
+	g.restated = append(g.restated, c)
+	return g.called("restate")
 }
 
 func (g *hub) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {

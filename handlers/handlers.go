@@ -63,6 +63,9 @@ type GitHub interface {
 	Checks(ctx context.Context, r forge.Repo, sha string) ([]forge.Check, error)
 	// EnsureCheck makes sure that one check run has the name and external id.
 	EnsureCheck(ctx context.Context, r forge.Repo, c forge.Check) (forge.Check, error)
+	// RestateCheck writes once more how a check run has ended, which is what
+	// GitHub waits for where it was asked for again.
+	RestateCheck(ctx context.Context, r forge.Repo, c forge.Check) error
 	// OpenPull finds the App's own open pull request for a ticket.
 	OpenPull(ctx context.Context, r forge.Repo, ticket int) (pull forge.Pull, found bool, err error)
 	// Pull reads a pull request; it is not found where the number is an issue's.
@@ -84,16 +87,17 @@ type Options struct {
 	GitHub GitHub
 	// Account tells where a build stands now.
 	Account func(ctx context.Context, build queue.Job) (report.Build, error)
+	// Home is the repository of a build as it is reached now.
+	Home func(ctx context.Context, r pipeline.Request) (forge.Repo, error)
 	// Approval says why the plan that waits cannot be approved by that hash, in
 	// plain words, or nothing.
 	Approval func(ctx context.Context, build queue.Job, hash string) (refusal string, err error)
 	// Settings are the values that count in a repository now. A *config.Error
 	// says what is wrong with its file.
 	Settings func(ctx context.Context, r forge.Repo) ([]config.Setting, error)
-	// Proposed reads the configuration that a pull request wants, at the commit,
-	// and reports whether the pull request changes it at all; 0 is one that is
-	// known to. A *config.Error says what is wrong with it.
-	Proposed func(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error)
+	// Proposed judges each configuration file that a pull request changes, at the
+	// commit; 0 is one that is known to change them.
+	Proposed func(ctx context.Context, r forge.Repo, pull int, sha string) ([]Proposal, error)
 	// Findings are what the last review of a pull request left open, in the order
 	// in which they were shown; none where nobody reviewed it.
 	Findings func(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error)
@@ -123,8 +127,8 @@ type event interface {
 // New returns the handlers, or says which option is missing.
 func New(o Options) (*Handlers, error) {
 	switch {
-	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil || o.Findings == nil || o.Decide == nil:
-		return nil, errors.New("handlers: Jobs, GitHub, Account, Approval, Settings, Proposed, Findings and Decide are needed")
+	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Home == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil || o.Findings == nil || o.Decide == nil:
+		return nil, errors.New("handlers: Jobs, GitHub, Account, Home, Approval, Settings, Proposed, Findings and Decide are needed")
 	case o.AppID == 0 || o.Slug == "":
 		return nil, errors.New("handlers: the App's id and slug are needed to leave its own comments alone")
 	}
@@ -225,6 +229,15 @@ func triggerOf(delivery string, repo *github.Repository, install *github.Install
 		return trigger{}, queue.Never(errors.New("sender: login and id are missing"))
 	}
 	return t, nil
+}
+
+// same reports whether two values name one repository, which may have had another
+// name or owner in between. Its id stays; what has none is known by its name.
+func same(a, b forge.Repo) bool {
+	if a.ID != 0 && b.ID != 0 {
+		return a.ID == b.ID
+	}
+	return strings.EqualFold(a.String(), b.String())
 }
 
 // repoOf reads where an event is from.

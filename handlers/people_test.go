@@ -397,9 +397,23 @@ func TestAConfigurationThatAPullRequestBrings(t *testing.T) {
 			t.Errorf("note %+v, want %+v", n, want[i])
 		}
 	}
+	_, w.broken = config.Parse([]byte("wrong: 1\n"), "slipway.yml of harbour/.github")
+	w.propose("synchronize")
+	if c := w.hub.checks[2]; c.Conclusion != "neutral" || len(c.Notes) > 0 || !strings.Contains(c.Summary, "`slipway.yml of harbour/.github` cannot be read") {
+		t.Errorf("a mistake that stands elsewhere: %+v", c)
+	}
+	_, err := config.Parse([]byte("wrong: 1\n"), "slipway.yml")
+	w.beside = []handlers.Proposal{{File: "slipway.yml"}}
+	if !errors.As(err, &w.beside[0].Wrong) {
+		t.Fatal(err)
+	}
+	w.propose("synchronize")
+	if c := w.hub.checks[3]; c.Conclusion != "failure" || c.Title != "1 problem" || len(c.Notes) != 1 || c.Notes[0].Path != "slipway.yml" {
+		t.Errorf("two files: %+v", c)
+	}
 	w.untouched = true
 	w.propose("synchronize")
-	if len(w.hub.checks) != 2 {
-		t.Errorf("one that leaves it alone: %+v", w.hub.checks[2:])
+	if len(w.hub.checks) != 4 {
+		t.Errorf("one that leaves it alone: %+v", w.hub.checks[4:])
 	}
 }

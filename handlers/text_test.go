@@ -50,10 +50,14 @@ func TestTexts(t *testing.T) {
 			{Line: 3, Key: "limits.usd", Text: "unknown key; valid here: usd_per_build"},
 			{Text: "not one YAML document: <b>@mona</b> fixes #3"},
 		}}),
-		"config-valid":     configText(".github/slipway.yml"),
+		"config-valid": configText(".github/slipway.yml"),
+		"config-elsewhere": elsewhereText(".github/slipway.yml", &config.Error{Origin: "slipway.yml of harbour/.github", Problems: []config.Problem{
+			{Line: 3, Key: "limits.usd", Text: "unknown key; valid here: usd_per_build"},
+		}}),
 		"older":            olderText("The button `Re-run`", "b-0123456789ab", "/"),
 		"over-hour":        overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
 		"over-day":         overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
+		"help-write":       helpText(forge.Write, "/slipway ", "slipway:build"),
 		"follow-up":        queuedFollowUpText("b-0123456789ab", "mona", "", "/"),
 		"follow-up-waits":  queuedFollowUpText("b-0123456789ab", "mona", "b-9876543210ba", "/slipway "),
 		"fix-closed":       closedText("`/fix`"),
@@ -63,7 +67,6 @@ func TestTexts(t *testing.T) {
 		"fix-no-findings":  noFindingsText("`/fix`", "/"),
 		"fix-no-finding":   noFindingText(7, []finding.Entry{{Finding: finding.Finding{Path: "a.go", StartLine: 3, Title: "`@mona` | fixes #3", Claim: "c"}}, {ID: "0123"}}),
 		"refused-feedback": refusedText("What was said in a review", forge.Write),
-		"help-write":       helpText(forge.Write, "/slipway ", "slipway:build"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", name+".md")

@@ -168,7 +168,7 @@ func (b *build) lookAtCI(ctx context.Context) (err error) {
 	if !at.waiting || b.fold.stopping() != nil {
 		return nil
 	}
-	if b.conf, err = b.configured(ctx, b.mirror, b.fold.pinned().ConfigSHA); err != nil {
+	if err = b.configure(ctx); err != nil {
 		return err
 	}
 	_, err = b.observe(ctx, at)
@@ -220,7 +220,7 @@ func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	}
 	begin := begun{
 		Build: job.Request.Build, Repo: job.Request.Repo.String(), Ticket: job.Request.Ticket.Number,
-		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix,
+		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix, Comment: job.Request.Comment.URL,
 	}
 	if f := job.Request.Follow; f != nil {
 		begin.Pull, begin.Work = f.Pull.Number, f.Work
@@ -382,8 +382,8 @@ func (b *build) listen(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// hear records a signal once. A resume of an ended build begins its next
-// segment.
+// hear records a signal once. A resume of a build that has ended, or that was
+// stopped and given up before it could say so, begins its next segment.
 func (b *build) hear(ctx context.Context, s Signal) error {
 	if b.fold.hasHeard(s.ID) {
 		return nil
@@ -393,8 +393,8 @@ func (b *build) hear(ctx context.Context, s Signal) error {
 		b.log.WarnContext(ctx, "a signal has an unreadable body", "signal", s.ID, "kind", s.Kind, "error", err)
 	}
 	var err error
-	if s.Kind == ResumeSignal && b.fold.isDone() {
-		_, err = step.Choose(ctx, b.journal, b.fold.nextSegment(keyResume), resumed{Signal: s.ID, By: h.Said.By})
+	if s.Kind == ResumeSignal && (b.fold.isDone() || b.fold.stopping() != nil) {
+		_, err = step.Choose(ctx, b.journal, b.fold.nextSegment(keyResume), resumed{Signal: s.ID, By: h.Said.By, Repo: h.Said.Repo})
 	} else {
 		_, err = step.Choose(ctx, b.journal, b.fold.key(keySignal(s.ID)), h)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/ci"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
 	"github.com/slipway-dev/slipway/pipeline/report"
@@ -26,6 +27,7 @@ type Fold struct {
 	mu sync.Mutex
 
 	begun    begun
+	home     forge.Repo           // where it was resumed last; zero before
 	segment  int                  // 1, and one more for each resume of an ended build
 	from, to time.Time            // first and last entry
 	since    time.Time            // first entry of the segment
@@ -271,6 +273,7 @@ func (f *Fold) apply(e step.Entry) error {
 		var r resumed
 		err := json.Unmarshal(e.Outcome, &r)
 		f.heard[r.Signal] = true
+		f.move(r.Repo)
 		return err
 	case strings.HasPrefix(e.Key, "signal/"):
 		return f.hear(e)
@@ -358,7 +361,8 @@ func (f *Fold) apply(e step.Entry) error {
 			f.moved++
 		}
 		return nil
-	case e.Key == keyPull:
+	case e.Key == keyPull, e.Key == keyPullEnd:
+		f.pull = nil
 		return json.Unmarshal(e.Outcome, &f.pull)
 	case e.Key == keyCheck:
 		return json.Unmarshal(e.Outcome, &f.checked)

@@ -24,6 +24,9 @@ func (l Local) Credential(context.Context) (forge.Credential, error) {
 	return forge.Credential{URL: l.Dir}, nil
 }
 
+// OwnersFile finds none: a directory has no owner.
+func (l Local) OwnersFile(context.Context) ([]byte, error) { return nil, nil }
+
 // EnsureBranch settles the branch: its name holds the build's id, so only a
 // person can have taken it.
 func (l Local) EnsureBranch(ctx context.Context, name string, ours func(context.Context, forge.Branch) (bool, error)) (forge.Branch, error) {

@@ -69,11 +69,16 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 	if err != nil {
 		return pinned{}, err
 	}
-	conf, err := b.configured(ctx, b.mirror, trunk)
+	owners, err := b.Forge.OwnersFile(ctx)
 	if err != nil {
 		return pinned{}, err
 	}
-	p := pinned{ConfigSHA: trunk, Base: cmp.Or(b.Request.Base, conf.Build.Base, standard), BaseSHA: trunk, Standard: standard}
+	p := pinned{ConfigSHA: trunk, Owners: string(owners), BaseSHA: trunk, Standard: standard}
+	conf, err := b.configured(ctx, b.mirror, b.Request.Repo, p)
+	if err != nil {
+		return pinned{}, err
+	}
+	p.Base = cmp.Or(b.Request.Base, conf.Build.Base, standard)
 	if b.Request.Follow != nil {
 		if p, err = b.pinPull(ctx, remote, p); err != nil {
 			return pinned{}, err

@@ -70,8 +70,9 @@ func (b *build) account() report.Build {
 	r.Summary = cmp.Or(r.Summary, e.Summary)
 	for i, s := range r.Stages {
 		switch {
-		case s.Name == "publish":
+		case s.Name == "publish" && r.Head != "":
 			r.Stages[i].State = "done" // it is what shows this
+		case s.State == "failed" || s.State == "stopped":
 		case s.State != "done":
 			r.Stages[i].State, r.Stages[i].Elapsed = "skipped", 0
 		}
@@ -96,11 +97,12 @@ func (b *build) goesOn() bool {
 }
 
 // words are the title and summary of the pull request: an agent's, or ours
-// when it did not answer or the build may spend nothing more.
+// when it did not answer, or what was said before where the build may spend
+// nothing more.
 func (b *build) words(ctx context.Context, r report.Build) (PullText, error) {
 	ours := PullText{Title: report.PullTitle(r), Summary: r.Summary}
 	if !b.fold.stopping().mayFinish() || b.crew == nil {
-		return ours, nil
+		return b.fold.pullText(ours), nil
 	}
 	in := Account{PRD: b.fold.result().PRD}
 	for _, is := range r.Issues {
@@ -284,7 +286,7 @@ func (b *build) draft(ctx context.Context, key string, text PullText) error {
 		if err != nil {
 			return pulled{}, err
 		}
-		out := pulled{Pull: pull}
+		out := pulled{Pull: pull, Text: text, As: r.State}
 		out.Debt, out.Read = report.ReadDebt(pull.Body)
 		out.Pull.Body = "" // it is on the forge; the journal needs no copy
 		return out, nil

@@ -52,6 +52,7 @@ type Said struct {
 	By   forge.Person `json:"by,omitzero"`
 	Text string       `json:"text,omitempty"` // untrusted
 	Hash string       `json:"hash,omitempty"` // the beginning of a plan's hash, at least 7 hex digits
+	Repo forge.Repo   `json:"repo,omitzero"`  // of a resume: where the build goes on, as the repository is reached now
 }
 
 // RunID names the run that a delivery starts. It depends on the delivery's GUID
@@ -69,6 +70,9 @@ type Forge interface {
 	Ticket(ctx context.Context) (forge.Ticket, error)
 	// Credential lets git fetch and push for a short time.
 	Credential(ctx context.Context) (forge.Credential, error)
+	// OwnersFile is the text of OwnersFile on the default branch of the owner's
+	// OwnersRepo; empty where there is none, or the App is not let in.
+	OwnersFile(ctx context.Context) ([]byte, error)
 	// EnsureBranch settles the branch to publish on: name, or name-2 and so on
 	// when a branch is there that is not ours or whose pull request is closed.
 	// Head is what the remote has now; it creates nothing.

@@ -51,7 +51,7 @@ func (b *build) fetchShared(ctx context.Context) error {
 		return nil
 	}
 	if b.fold.isPinned() {
-		for _, commit := range startOf(b.fold.pinned()) {
+		for _, commit := range b.fold.pinned().commits() {
 			b.has(ctx, commit)
 		}
 	}
@@ -70,18 +70,19 @@ func (b *build) holdStart(ctx context.Context, p pinned) error {
 		return nil
 	}
 	prefix := "refs/slipway/" + b.Request.Build + "/start/"
-	var err error
-	for name, commit := range startOf(p) {
-		err = errors.Join(err, b.mirror.SetRef(ctx, prefix+name, commit, repo.Any))
+	for name, commit := range p.commits() {
+		if err := b.mirror.SetRef(ctx, prefix+name, commit, repo.Any); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
-// startOf are the commits that a build starts from, by what they are to it.
-func startOf(p pinned) map[string]string {
-	commits := map[string]string{"base": p.BaseSHA, "config": p.ConfigSHA, "head": p.Start, "bring": p.Bring}
-	maps.DeleteFunc(commits, func(_, commit string) bool { return commit == "" })
-	return commits
+// commits are those that the build starts from, by what they are to it.
+func (p pinned) commits() map[string]string {
+	all := map[string]string{"base": p.BaseSHA, "config": p.ConfigSHA, "head": p.Start, "bring": p.Bring}
+	maps.DeleteFunc(all, func(_, commit string) bool { return commit == "" })
+	return all
 }
 
 // shareTime bounds how long a finished step waits for a remote that is away, as

@@ -19,6 +19,11 @@ func (b *build) show(ctx context.Context) error {
 	if err := b.converge(ctx); err != nil && !errors.Is(err, errNothing) {
 		return err
 	}
+	if b.account().State != b.fold.pullState() { // it stopped since, for its checks or for a person
+		if err := b.describe(ctx, keyPullEnd); err != nil {
+			return err
+		}
+	}
 	return b.check(ctx)
 }
 

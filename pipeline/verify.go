@@ -383,7 +383,7 @@ func nothingLanded(r report.Build) string {
 func summarize(r report.Build, e ended, landed int) string {
 	var parts []string
 	if len(r.Issues) > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d issues landed", landed, len(r.Issues)))
+		parts = append(parts, fmt.Sprintf("%d of %s landed", landed, report.Count(len(r.Issues), "issue")))
 	}
 	if v := r.Verification; v != nil {
 		passed := 0
@@ -392,12 +392,10 @@ func summarize(r report.Build, e ended, landed int) string {
 				passed++
 			}
 		}
-		parts = append(parts, fmt.Sprintf("%d of %d acceptance criteria passed", passed, len(v.Criteria)))
+		parts = append(parts, fmt.Sprintf("%d of %s passed", passed, report.Count(len(v.Criteria), "acceptance criterion")))
 	}
-	if n := len(r.Debt); n == 1 {
-		parts = append(parts, "1 debt item")
-	} else if n > 1 {
-		parts = append(parts, fmt.Sprintf("%d debt items", n))
+	if n := len(r.Debt); n > 0 {
+		parts = append(parts, report.Count(n, "debt item"))
 	}
 	switch {
 	case e.Cause != "" && len(parts) == 0:

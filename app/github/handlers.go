@@ -101,6 +101,21 @@ func (a *App) EnsureCheck(ctx context.Context, r forge.Repo, c forge.Check) (for
 	return hub.EnsureCheck(ctx, c)
 }
 
+// RestateCheck writes once more how a check run has ended. GitHub holds the
+// suite of a run that was asked for again as queued until its App has written to
+// it, and does not touch the run.
+// https://docs.github.com/rest/checks/runs#rerequest-a-check-run
+func (a *App) RestateCheck(ctx context.Context, r forge.Repo, c forge.Check) error {
+	hub := a.ForRepo(r, 0)
+	defer hub.Close(context.WithoutCancel(ctx))
+	return hub.call(ctx, fmt.Sprintf("restate check run %d", c.ID), func(ctx context.Context, client *github.Client) error {
+		_, _, err := client.Checks.UpdateCheckRun(ctx, r.Owner, r.Name, c.ID, github.UpdateCheckRunOptions{
+			Name: c.Name, Status: &c.Status, Conclusion: unlessEmpty(c.Conclusion),
+		})
+		return err
+	})
+}
+
 // OpenPull finds our open pull request for a ticket by the marker that
 // EnsureDraft leaves in its body; the newest, should there be two.
 func (a *App) OpenPull(ctx context.Context, r forge.Repo, ticket int) (forge.Pull, bool, error) {

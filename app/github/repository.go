@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-github/v60/github"
 
+	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 )
 
@@ -117,6 +118,21 @@ func (r *Repository) File(ctx context.Context, name, ref string) (text []byte, e
 		text = []byte(content)
 		return err
 	})
+	return text, err
+}
+
+// OwnersFile is the text of the file in which the repository's owner configures
+// all of theirs. An owner without that repository, or who keeps the App out of
+// it, has none. The token for it can do nothing but read there.
+func (r *Repository) OwnersFile(ctx context.Context) ([]byte, error) {
+	theirs := forge.Repo{Owner: r.repo.Owner, Name: pipeline.OwnersRepo, Installation: r.repo.Installation}
+	g := &group{app: r.app, repo: theirs, may: readMay}
+	defer g.close(ctx)
+	there := &Repository{desk: desk{app: r.app, repo: theirs, call: g.do}}
+	text, err := there.File(ctx, pipeline.OwnersFile, "")
+	if errors.Is(err, ErrNoAccess) || errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
 	return text, err
 }
 

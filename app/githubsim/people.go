@@ -3,6 +3,7 @@ package githubsim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -304,7 +305,7 @@ func (s *Server) PressButton(ctx context.Context, press Press) (Done, error) {
 		}
 		st.ensureUser(press.By, "")
 		if press.Action == "" {
-			s.emitCheck(r, k, "rerequested", press.By, nil)
+			s.rerequest(r, k, press.By)
 			if k.Script != 0 {
 				return s.repeat(ctx, r, k)
 			}
@@ -317,6 +318,55 @@ func (s *Server) PressButton(ctx context.Context, press Press) (Done, error) {
 			}
 		}
 		return fmt.Errorf("check run %d has no button %q", press.Check, press.Action)
+	})
+}
+
+// rerequest asks the App of a check run for it again. The run stays as it is;
+// its suite waits until the App has written to it.
+func (s *Server) rerequest(r *repo, k *check, by string) {
+	r.suite(k.Suite).Again = true
+	s.emitCheck(r, k, "rerequested", by, nil)
+}
+
+// A Rerun is GitHub's own button that runs all checks of a commit again.
+type Rerun struct {
+	Repo string `json:"repo"`
+	SHA  string `json:"sha"`
+	By   string `json:"by"`
+}
+
+// RerunChecks asks every App that has check runs on a commit for them again.
+// Those of a scripted CI are run again.
+func (s *Server) RerunChecks(ctx context.Context, again Rerun) (Done, error) {
+	return Done{}, s.change(func(st *state) error {
+		r, err := st.named(again.Repo)
+		if err != nil {
+			return err
+		}
+		st.ensureUser(again.By, "")
+		asked := false
+		for _, u := range r.Suites {
+			runs := slices.Collect(newest(r, u))
+			if u.HeadSHA != again.SHA || len(runs) == 0 {
+				continue
+			}
+			asked, u.Again = true, true
+			if err := s.emitSuite(ctx, r, u, "rerequested", again.By); err != nil {
+				return err
+			}
+			for _, k := range runs {
+				if k.Script == 0 {
+					continue
+				}
+				if err := s.repeat(ctx, r, k); err != nil {
+					return err
+				}
+			}
+		}
+		if !asked {
+			return fmt.Errorf("no checks on %s in %s", again.SHA, again.Repo)
+		}
+		return nil
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-dev/slipway/app"
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/report"
@@ -40,7 +41,7 @@ func newStatus(o *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return o.withJob(ctx, args[0], func(store queue.Store, _ config.Server, j queue.Job) error {
-				b, err := pipeline.Read(ctx, store, j.ID)
+				b, err := app.Account(ctx, store, j)
 				if err != nil {
 					return environment(err)
 				}
@@ -48,7 +49,7 @@ func newStatus(o *options) *cobra.Command {
 					return json.NewEncoder(os.Stdout).Encode(b)
 				}
 				fmt.Println(report.Status(b))
-				if j.Cause != "" {
+				if j.Cause != "" && !b.State.Final() {
 					fmt.Printf("\nqueue: %s, %s\n", j.State, j.Cause)
 				}
 				return nil
@@ -83,14 +84,11 @@ func newList(o *options) *cobra.Command {
 				}
 				table := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 				for _, j := range jobs {
-					b, err := pipeline.Read(ctx, store, j.ID)
+					b, err := app.Account(ctx, store, j)
 					if err != nil {
 						return environment(err)
 					}
 					line := listed{Build: j.ID, State: b.State, Repo: b.Repo, Ticket: b.Ticket, Title: b.Title, Cost: report.USD(b.CostMicros), Created: j.Created}
-					if j.State == queue.Buried {
-						line.State = report.Failed
-					}
 					if o.json {
 						if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {
 							return err
@@ -154,7 +152,7 @@ resumes its own.`,
 
 // reopen puts an ended build that something is left of back in the queue.
 func reopen(ctx context.Context, store queue.Store, j queue.Job) error {
-	account, err := pipeline.Read(ctx, store, j.ID)
+	account, err := app.Account(ctx, store, j)
 	if err != nil {
 		return environment(err)
 	}
@@ -186,7 +184,7 @@ func newLogs(o *options) *cobra.Command {
 				v := newView(o, j.ID)
 				v.live = v.live && follow
 				v.catchUp(ctx, store)
-				for follow && !v.watch.Fold.Report(time.Now()).State.Final() {
+				for follow && !j.State.Finished() && !v.watch.Fold.Report(time.Now()).State.Final() {
 					if err := store.Wait(ctx, queue.SignalsOf(j.ID)); err != nil {
 						return nil //nolint:nilerr // Ctrl-C ends following; that is no failure
 					}

@@ -251,8 +251,12 @@ func sprint(ctx context.Context, crew *agent.Crew, goal Goal, o Options, r *Resu
 			return err
 		}
 		for _, c := range unserved {
+			severity := debt.High
+			if !c.MustHave {
+				severity = debt.Low
+			}
 			r.Debt = append(r.Debt, debt.Item{
-				Type: debt.MissingFeature, Severity: debt.High, Criterion: c.ID,
+				Type: debt.MissingFeature, Severity: severity, Criterion: c.ID,
 				Justification: fmt.Sprintf("no issue of the plan serves %q", c.Text),
 			})
 		}

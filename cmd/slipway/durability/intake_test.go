@@ -83,6 +83,7 @@ func (quiet) Gone(context.Context, forge.Repo, forge.Ticket, int) (forge.Gone, e
 func (quiet) Checks(context.Context, forge.Repo, string) ([]forge.Check, error) {
 	return nil, nil
 }
+func (quiet) RestateCheck(context.Context, forge.Repo, forge.Check) error { return nil }
 func (quiet) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
 	return c, nil
 }
@@ -154,7 +155,7 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 		Account:  func(context.Context, queue.Job) (report.Build, error) { return report.Build{}, nil },
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
-		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return false, nil },
+		Proposed: func(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) { return nil, nil },
 		Findings: func(context.Context, forge.Repo, forge.Pull) ([]finding.Entry, error) { return nil, nil },
 		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
