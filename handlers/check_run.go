@@ -182,14 +182,28 @@ func (h *Handlers) press(ctx context.Context, p press, button string) error {
 	if t.build, err = h.buildOf(ctx, t); err != nil {
 		return err
 	}
-	newest, found, err := h.newestBuild(ctx, t)
-	if err != nil {
+	if cmd.Name == command.Fix { // what is newer once it waits is no reason any more
+		return h.followUp(ctx, t, func(ctx context.Context) (*pipeline.Request, error) {
+			if passed, err := h.passedOver(ctx, t, cmd, build.ID); err != nil || passed {
+				return nil, err
+			}
+			return h.fix(ctx, t, cmd)
+		})
+	}
+	if passed, err := h.passedOver(ctx, t, cmd, build.ID); err != nil || passed {
 		return err
 	}
-	if found && newest.ID != build.ID {
-		return h.passOver(ctx, t, cmd, build.ID)
-	}
 	return h.run(ctx, t, cmd)
+}
+
+// passedOver reports whether the build is not the ticket's last one, which is
+// answered.
+func (h *Handlers) passedOver(ctx context.Context, t trigger, cmd command.Command, build string) (bool, error) {
+	newest, found, err := h.newestBuild(ctx, t)
+	if err != nil || !found || newest.ID == build {
+		return false, err
+	}
+	return true, h.passOver(ctx, t, cmd, build)
 }
 
 // restate lets GitHub show again how a check run has ended, whatever becomes of

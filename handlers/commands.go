@@ -30,7 +30,7 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 		return fmt.Errorf("command %q has no role", cmd.Name)
 	}
 	if cmd.Name == command.Fix {
-		return h.followUp(ctx, t, func(ctx context.Context) (*pipeline.Request, error) { return h.fix(ctx, t, cmd, spec) })
+		return h.followUp(ctx, t, func(ctx context.Context) (*pipeline.Request, error) { return h.fix(ctx, t, cmd) })
 	}
 	admitted, err := h.admit(ctx, t)
 	if err != nil {

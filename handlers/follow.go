@@ -49,7 +49,8 @@ func (h *Handlers) followUp(ctx context.Context, t trigger, decide func(context.
 }
 
 // fix is what the command asks for, or nothing where that was answered.
-func (h *Handlers) fix(ctx context.Context, t trigger, cmd command.Command, spec command.Spec) (*pipeline.Request, error) {
+func (h *Handlers) fix(ctx context.Context, t trigger, cmd command.Command) (*pipeline.Request, error) {
+	spec, _ := command.Of(cmd.Name)
 	if allowed, err := h.permitted(ctx, t, spec); err != nil || !allowed {
 		return nil, err
 	}

@@ -404,3 +404,37 @@ func TestFixFindsOurPullRequest(t *testing.T) {
 		t.Errorf("jobs %+v", w.shelf.jobs)
 	}
 }
+
+// The button applies what the build's review left open, once, also where another
+// follow-up came first while it waited.
+func TestTheButtonThatFixesFindings(t *testing.T) {
+	w := newPull(t)
+	w.findings = []finding.Entry{{ID: "f1", Finding: finding.Finding{Title: "One"}}}
+	w.deliver("the-build", commented(maintainer, "/build"))
+	w.hub.pull = &forge.Pull{Number: ourPull, State: "open", Head: "slipway/12-greet", Base: "main"}
+	button := pressing(maintainer, "requested_action", "Fix findings")
+	if err := w.tryPress("d-1", button); !waits(err) {
+		t.Fatalf("it does not wait for the build: %v", err)
+	}
+	w.shelf.finish()
+	submitted, _ := w.review(900, maintainer, "commented", "Greet warmly.")
+	if err := w.tell("d-2", submitted); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.tryPress("d-1", button); !waits(err) {
+		t.Fatalf("it does not wait for the follow-up: %v", err)
+	}
+	w.shelf.finish()
+	for range 2 {
+		if err := w.tryPress("d-1", button); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(w.shelf.jobs) != 3 || w.shelf.jobs[2].ID != pipeline.RunID("d-1") || !strings.Contains(string(w.shelf.jobs[2].Payload), `"id":"f1"`) {
+		t.Fatalf("jobs %+v", w.shelf.jobs)
+	}
+	before := len(w.hub.comments)
+	if err := w.tryPress("d-3", button); err != nil || len(w.hub.comments) != before+1 || !strings.Contains(w.hub.bodies(), "has a newer build") {
+		t.Errorf("a button of an older build: %v\n%s", err, w.hub.bodies())
+	}
+}

@@ -219,7 +219,7 @@ func (b *build) broughtIn(ctx context.Context, pin pinned) (brought, error) {
 		if out.Head, err = b.site.commit(ctx, tree, []string{pin.Start, pin.Bring}, message, b.site.now(ctx)); err != nil {
 			return out, err
 		}
-		return out, b.site.advance(ctx, out.Head, pin.Start)
+		return out, b.site.hold(ctx, b.site.integration(), out.Head) // a claim before this one may have merged it, too
 	})
 }
 
@@ -373,27 +373,32 @@ func (b *build) answer(ctx context.Context) error {
 			if err := b.Extend(ctx); err != nil {
 				return answered{}, err
 			}
-			text, done := report.ThreadAnswer(b.account(), threadCriterion(t))
-			out, err := b.Forge.EnsureAnswer(ctx, forge.Answer{
-				Pull: b.Request.Follow.Pull.Number, Thread: t.ID, Body: text,
-				Marker: strings.Replace(b.Request.Comment.Marker, " -->", fmt.Sprintf(" thread=%d -->", t.ID), 1),
-			})
-			if err != nil {
-				return answered{}, err
-			}
-			out.Body = "" // it is on the forge
-			reaction := "rocket"
-			if !done {
-				reaction = "confused"
-			}
-			last := t.Remarks[len(t.Remarks)-1]
-			return answered{out}, b.Forge.React(ctx, forge.Subject{Ticket: b.Request.Follow.Pull.Number, Remark: last.ID}, reaction)
+			out, err := answerIn(ctx, b.Forge, b.Request, b.account(), t)
+			return answered{out}, err
 		})
 		if err != nil {
 			return fmt.Errorf("answer in a thread of the review: %w", err)
 		}
 	}
 	return nil
+}
+
+// answerIn says in one thread what an account has to say there.
+func answerIn(ctx context.Context, f Forge, r Request, account report.Build, t forge.Thread) (forge.Answer, error) {
+	text, done := report.ThreadAnswer(account, threadCriterion(t))
+	out, err := f.EnsureAnswer(ctx, forge.Answer{
+		Pull: r.Follow.Pull.Number, Thread: t.ID, Body: text,
+		Marker: strings.Replace(r.Comment.Marker, " -->", fmt.Sprintf(" thread=%d -->", t.ID), 1),
+	})
+	if err != nil {
+		return out, err
+	}
+	out.Body = "" // it is on the forge
+	reaction := "rocket"
+	if !done {
+		reaction = "confused"
+	}
+	return out, f.React(ctx, forge.Subject{Ticket: r.Follow.Pull.Number, Remark: t.Remarks[len(t.Remarks)-1].ID}, reaction)
 }
 
 // maxOwed is how many debt items of before are looked at again.

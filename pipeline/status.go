@@ -114,6 +114,13 @@ func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause erro
 	if err := notify(ctx, f, req.Comment, "end=given-up", b); err != nil {
 		return err
 	}
+	if req.Follow != nil {
+		for _, t := range req.Follow.Threads {
+			if _, err := answerIn(ctx, f, req, b, t); err != nil {
+				return fmt.Errorf("say in a thread that the build is given up: %w", err)
+			}
+		}
+	}
 	if req.Trigger == (forge.Subject{}) {
 		return nil
 	}

@@ -130,7 +130,7 @@ func (r *Repository) OwnersFile(ctx context.Context) ([]byte, error) {
 	defer g.close(ctx)
 	there := &Repository{desk: desk{app: r.app, repo: theirs, call: g.do}}
 	text, err := there.File(ctx, pipeline.OwnersFile, "")
-	if errors.Is(err, ErrNoAccess) || errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, forge.ErrNoAccess) || errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	return text, err

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 )
@@ -85,10 +86,10 @@ func ThreadAnswer(b Build, criterion string) (body string, done bool) {
 	for _, sha := range c.Commits {
 		commits = append(commits, commitLink(b, sha))
 	}
-	by, why := strings.Join(commits, " "), para(c.Evidence, 600)
+	by, why := strings.Join(commits, " "), c.Evidence
 	switch {
 	case b.Head == "" || len(commits) == 0:
-		body = "**Not addressed.**"
+		body, why = "**Not addressed.**", cmp.Or(b.Cause, why)
 	case c.Passed && c.Verified:
 		body, done = "Addressed in "+by+".", true
 	case c.Verified:
@@ -97,10 +98,10 @@ func ThreadAnswer(b Build, criterion string) (body string, done bool) {
 		body = by + " was made for this; **nobody verified it**. That is a debt item of the pull request."
 	}
 	if why == "" && !done {
-		why = para(b.Cause, 600)
+		why = b.Cause
 	}
-	if why != "" {
+	if why = para(why, 600); why != "" {
 		body += "\n\n" + why
 	}
-	return body + "\n\n" + "<sub>Build " + code(b.ID, 80) + "</sub>", done
+	return body + "\n\n<sub>Build " + code(b.ID, 80) + "</sub>", done
 }
