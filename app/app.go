@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
 	"github.com/slipway-dev/slipway/queue"
 )
@@ -63,8 +64,8 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	}
 	a := &App{conf: conf, store: store, engine: engine, hub: hub, inbox: in, log: log}
 	a.handlers, err = handlers.New(handlers.Options{
-		Jobs: store, GitHub: hub, Account: a.account, Approval: a.approval, Settings: a.settings, Proposed: a.proposed, Decide: a.decide,
-		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Chat: conf.Chat,
+		Jobs: store, GitHub: hub, Account: a.account, Reviewed: a.reviewed, Approval: a.approval, Settings: a.settings, Proposed: a.proposed, Decide: a.decide,
+		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Look: engine.Defaults.Review.Label, Chat: conf.Chat,
 	})
 	if err != nil {
 		return nil, err
@@ -149,8 +150,8 @@ func (a *App) Work(ctx context.Context) error {
 	return err
 }
 
-// worker runs deliveries, which take milliseconds, and builds, which take
-// hours, in slots of their own.
+// worker runs deliveries, which take milliseconds, reviews, which take minutes,
+// and builds, which take hours, in slots of their own.
 func (a *App) worker() *queue.Worker {
 	host, err := os.Hostname()
 	if err != nil {
@@ -161,6 +162,7 @@ func (a *App) worker() *queue.Worker {
 		Slots: []queue.Slot{
 			{Kinds: []string{inbox.Kind}, N: a.conf.Slots.Deliveries, Run: a.deliver, GivenUp: a.giveUpDelivery},
 			{Kinds: []string{pipeline.KindBuild}, N: a.conf.Slots.Builds, Run: a.build, GivenUp: a.giveUp},
+			{Kinds: []string{review.Kind}, N: a.conf.Slots.Reviews, Run: a.review, GivenUp: a.giveUpReview},
 		},
 	}
 }

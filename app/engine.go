@@ -98,20 +98,7 @@ func (c Claim) job(ctx context.Context) (pipeline.Job, error) {
 	if err := c.Engine.Box.Reap(ctx); err != nil {
 		return pipeline.Job{}, fmt.Errorf("end what a dead worker left running: %w", err)
 	}
-	signals := make(chan pipeline.Signal)
-	go func() {
-		defer close(signals)
-		for s := range c.Task.Signals() { // closed when the task has returned
-			select {
-			case signals <- pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body}:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	var before []pipeline.Signal
-	for _, s := range c.Task.Before() {
-		before = append(before, pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body})
-	}
+	before, signals := signalsOf(ctx, c.Task)
 	return pipeline.Job{
 		Request: c.Request, Forge: c.Forge, Subagents: c.Subagents, Before: before, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining,
 		Day: daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
@@ -119,6 +106,25 @@ func (c Claim) job(ctx context.Context) (pipeline.Job, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
 		},
 	}, nil
+}
+
+// signalsOf are the signals of a task in the pipeline's words: those that were
+// sent before the claim, and those that come.
+func signalsOf(ctx context.Context, t *queue.Task) (before []pipeline.Signal, coming <-chan pipeline.Signal) {
+	signals := make(chan pipeline.Signal)
+	go func() {
+		defer close(signals)
+		for s := range t.Signals() { // closed when the task has returned
+			select {
+			case signals <- pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body}:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	for _, s := range t.Before() {
+		before = append(before, pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body})
+	}
+	return before, signals
 }
 
 // handBack turns what is no failed try into a wait without a worker: for a

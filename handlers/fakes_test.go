@@ -21,6 +21,7 @@ type hub struct {
 	unlabeled []string
 	checks    []forge.Check
 	pull      *forge.Pull
+	pulls     map[int]forge.Pull // by number
 	tickets   map[int]int        // of pull requests
 	gone      map[int]forge.Gone // by ticket
 	calls     []string
@@ -92,6 +93,16 @@ func (g *hub) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, erro
 func (g *hub) PullTicket(_ context.Context, _ forge.Repo, pull int) (int, bool, error) {
 	ticket, ok := g.tickets[pull]
 	return ticket, ok, g.called("pull ticket")
+}
+
+// offer opens a pull request of ours.
+func (g *hub) offer(p forge.Pull) {
+	g.pull, g.pulls = &p, map[int]forge.Pull{p.Number: p}
+}
+
+func (g *hub) Pull(_ context.Context, _ forge.Repo, number int) (forge.Pull, bool, error) {
+	p, ok := g.pulls[number]
+	return p, ok, g.called("read pull")
 }
 
 func (g *hub) Gone(_ context.Context, _ forge.Repo, t forge.Ticket, _ int) (forge.Gone, error) {

@@ -66,6 +66,9 @@ type GitHub interface {
 	OpenPull(ctx context.Context, r forge.Repo, ticket int) (pull forge.Pull, found bool, err error)
 	// PullTicket finds the ticket of one of the App's own pull requests.
 	PullTicket(ctx context.Context, r forge.Repo, pull int) (ticket int, found bool, err error)
+	// Pull reads a pull request as it is now; it is not found where the number is
+	// an issue's.
+	Pull(ctx context.Context, r forge.Repo, number int) (pull forge.Pull, found bool, err error)
 	// Gone says why a build of a ticket, with its pull request if there is one,
 	// is for nothing as things are now; its zero value is that it is not.
 	Gone(ctx context.Context, r forge.Repo, t forge.Ticket, pull int) (forge.Gone, error)
@@ -77,6 +80,8 @@ type Options struct {
 	GitHub GitHub
 	// Account tells where a build stands now.
 	Account func(ctx context.Context, build queue.Job) (report.Build, error)
+	// Reviewed tells where a review stands now.
+	Reviewed func(ctx context.Context, review queue.Job) (report.Review, error)
 	// Approval says why the plan that waits cannot be approved by that hash, in
 	// plain words, or nothing.
 	Approval func(ctx context.Context, build queue.Job, hash string) (refusal string, err error)
@@ -94,6 +99,7 @@ type Options struct {
 	AppID int64
 	Slug  string      // the App's name in its own comments' author, slug[bot]
 	Label string      // that acts as /build; "slipway:build" when empty
+	Look  string      // the label that acts as /review; "slipway:review" when empty
 	Chat  config.Chat // an empty prefix is "/"
 }
 
@@ -113,8 +119,8 @@ type event interface {
 // New returns the handlers, or says which option is missing.
 func New(o Options) (*Handlers, error) {
 	switch {
-	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil || o.Decide == nil:
-		return nil, errors.New("handlers: Jobs, GitHub, Account, Approval, Settings, Proposed and Decide are needed")
+	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Reviewed == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil || o.Decide == nil:
+		return nil, errors.New("handlers: Jobs, GitHub, Account, Reviewed, Approval, Settings, Proposed and Decide are needed")
 	case o.AppID == 0 || o.Slug == "":
 		return nil, errors.New("handlers: the App's id and slug are needed to leave its own comments alone")
 	}
@@ -126,6 +132,9 @@ func New(o Options) (*Handlers, error) {
 	}
 	if o.Label == "" {
 		o.Label = "slipway:build"
+	}
+	if o.Look == "" {
+		o.Look = "slipway:review"
 	}
 	h := &Handlers{Options: o, events: map[string]event{}}
 	for _, e := range []event{issues{h}, issueComment{h}, pullRequest{h}, checkRun{h}, checkSuite{h}, access{h}} {
@@ -163,7 +172,7 @@ func (h *Handlers) GiveUp(ctx context.Context, d Delivery, cause error) error {
 	if err != nil || !ok {
 		return err
 	}
-	mine, err := h.Jobs.List(ctx, queue.Query{IDs: []string{pipeline.RunID(d.ID)}, Limit: 1})
+	mine, err := h.Jobs.List(ctx, queue.Query{IDs: []string{pipeline.RunID(d.ID), pipeline.ReviewID(d.ID)}, Limit: 1})
 	if err != nil {
 		return fmt.Errorf("look for the build of %s: %w", d.ID, err)
 	}
@@ -184,6 +193,7 @@ type trigger struct {
 	ticket   forge.Ticket
 	by       forge.Person
 	build    string        // key of the ticket whose build is meant; empty on a pull request that is none of ours
+	review   string        // id of the review that alone is meant; empty: the thread's
 	on       forge.Subject // what gets the reactions; nothing where a button was pressed
 	typed    string        // how to speak of it: `/build`, or the label
 }

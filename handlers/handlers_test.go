@@ -57,6 +57,9 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 			w.account.ID = j.ID
 			return w.account, nil
 		},
+		Reviewed: func(_ context.Context, j queue.Job) (report.Review, error) {
+			return report.Review{ID: j.ID, State: report.ReviewRunning, Pull: 12}, nil
+		},
 		Approval: func(_ context.Context, _ queue.Job, hash string) (string, error) {
 			if hash == "" {
 				return "an approval names the plan that was read: approve 0123456789ab", nil

@@ -23,6 +23,7 @@ var atWork = map[command.Name]struct {
 	gate  *report.Gate
 }{
 	command.Build:   {"/build", forge.Write, "", nil},
+	command.Review:  {"/review", forge.Triage, "", nil},
 	command.Approve: {"/approve 0123456", forge.Write, report.WaitingApproval, planGate},
 	command.Revise:  {"/revise smaller", forge.Write, report.WaitingApproval, planGate},
 	command.Reject:  {"/reject", forge.Write, report.WaitingApproval, planGate},
@@ -106,6 +107,9 @@ func TestEveryCommandByEverybody(t *testing.T) {
 			t.Run(string(name)+" by "+title, func(t *testing.T) {
 				w := worldAt(t, config.Chat{}, at.state, at.gate)
 				w.hub.roles[p.by.ID] = p.role
+				if name == command.Review {
+					w.hub.offer(forge.Pull{Number: 13, State: "open", HeadSHA: "c0ffee"})
+				}
 				work, _ := w.did(0)
 				before := len(w.hub.comments)
 				w.hub.calls = nil

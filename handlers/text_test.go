@@ -34,12 +34,20 @@ func TestTexts(t *testing.T) {
 		"unwanted-ended":   unwantedText("the build succeeded, so there is nothing to resume", report.Build{ID: "b-1", Ticket: 12, State: report.Succeeded}),
 		"unwanted-hostile": unwantedText("<b>@mona</b> moved since, fixes #3", report.Build{ID: "b-1", Ticket: 12, State: report.Running}),
 		"no-build":         noBuildText("/"),
+		"review-queued":    reviewQueuedText("r-0123456789ab", "mona", "/"),
+		"review-automatic": reviewQueuedText("r-0123456789ab", "", "/"),
+		"review-open":      openReviewText("r-0123456789ab", "https://github.com/o/r/pull/13#issuecomment-1", "/"),
+		"review-closed":    closedPullText("`/review`"),
+		"review-no-pull":   noPullText("`/review`"),
+		"review-fix":       fixText("/"),
+		"review-elsewhere": reviewElsewhereText(forge.Pull{Number: 13, URL: "https://github.com/o/r/pull/13"}, "https://github.com/o/r/pull/13#issuecomment-1"),
+		"review-built":     builtInsteadText("`/review`", "/"),
 		"wrong-value":      wrongText(&command.Error{Field: "--max-parallel", Value: "many", Rule: "must be a whole number from 1 to 64"}, "/"),
 		"wrong-hostile":    wrongText(&command.Error{Field: "command", Value: "` @everyone <!-- x -->\u202e\n# big", Rule: "the commands are build"}, "/"),
 		"wrong-no-value":   wrongText(&command.Error{Field: "--base", Rule: "needs a value: --base BRANCH"}, "/"),
 		"unreadable":       unreadableText("/"),
-		"help-read":        helpText(forge.Read, "/", "slipway:build"),
-		"help-triage":      helpText(forge.Triage, "/", "slipway:build"),
+		"help-read":        helpText(forge.Read, "/", "slipway:build", "slipway:review"),
+		"help-triage":      helpText(forge.Triage, "/", "slipway:build", "slipway:review"),
 		"settings": settingsText([]config.Setting{
 			{Key: "build.label", Value: "slipway:build", Origin: "default"},
 			{Key: "commands.test", Value: "go test ./... | tee `log` \n# @mona", Origin: ".github/slipway.yml"},
@@ -53,7 +61,7 @@ func TestTexts(t *testing.T) {
 		"older":        olderText("The button `Re-run`", "b-0123456789ab", "/"),
 		"over-hour":    overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
 		"over-day":     overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
-		"help-write":   helpText(forge.Write, "/slipway ", "slipway:build"),
+		"help-write":   helpText(forge.Write, "/slipway ", "slipway:build", "slipway:review"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", name+".md")
