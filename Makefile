@@ -3,7 +3,7 @@ SHELL := /bin/bash
 
 LINTER := .cache/bin/golangci-lint
 
-.PHONY: help deps tools build test vet lint bench soak fuzz schemas clean
+.PHONY: help deps tools build test vet lint bench soak chaos fuzz schemas clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,9 @@ soak: ## properties and crashes for long: make soak CHECKS=20000
 		-rapid.checks $(or $(CHECKS),2000)
 	go test -count 1 -timeout 2h -run TestDecisionsKeepTheInvariants ./pipeline -rapid.checks $(or $(CHECKS),2000)0
 	SLIPWAY_SOAK=1 go test -race -count 1 -timeout 2h ./cmd/slipway/... ./pipeline/runtime
+
+chaos: ## kill, stop and cut off workers and Redis for long: make chaos TIME=5m SEED=7
+	go test -race -count 1 -timeout 1h -v -run TestChaos ./queue -chaos $(or $(TIME),60s) -chaos-seed $(or $(SEED),0)
 
 fuzz: ## every fuzz target for a while: make fuzz TIME=5m
 	@.ci/fuzz $(or $(TIME),10s)

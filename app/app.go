@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
@@ -64,7 +65,8 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	}
 	a := &App{conf: conf, store: store, engine: engine, hub: hub, inbox: in, log: log}
 	a.handlers, err = handlers.New(handlers.Options{
-		Jobs: store, GitHub: hub, Account: a.account, Reviewed: a.reviewed, Approval: a.approval, Settings: a.settings, Proposed: a.proposed, Decide: a.decide,
+		Jobs: store, GitHub: hub, Account: a.account, Reviewed: a.reviewed, Home: a.home, Approval: a.approval, Settings: a.settings, Proposed: a.proposed,
+		Findings: a.findings, Decide: a.decide,
 		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Look: engine.Defaults.Review.Label, Chat: conf.Chat,
 	})
 	if err != nil {
@@ -173,7 +175,7 @@ func (a *App) deliver(ctx context.Context, t *queue.Task) error {
 	if err != nil {
 		return err
 	}
-	return later(a.handlers.Handle(context.WithValue(ctx, deliveryTask{}, t), d))
+	return a.handlers.Handle(context.WithValue(ctx, deliveryTask{}, t), d)
 }
 
 // deliveryTask is the key under which a context carries the task of the
@@ -224,14 +226,20 @@ func (a *App) build(ctx context.Context, t *queue.Task) error {
 	if err != nil {
 		return err
 	}
-	hub := a.hub.ForRepo(req.Repo, req.Ticket.Number)
+	hub := a.hub.ForRepo(resumedAt(t, req), req.Ticket.Number)
 	defer hub.Close(context.WithoutCancel(ctx))
 	final, err := Claim{Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub}.Build(ctx)
 	if err != nil {
-		return later(err)
+		return shutOut(err)
 	}
 	a.log.InfoContext(ctx, "build ended", "build", req.Build, "state", final.State, "cost_micros", final.CostMicros)
 	return nil
+}
+
+// resumedAt is where a claimed build's repository is reached. A resume that brought
+// the claim about is in no journal yet.
+func resumedAt(t *queue.Task, req pipeline.Request) forge.Repo {
+	return pipeline.Resumed(req, sentBefore(t))
 }
 
 // giveUp says on the ticket that a build is buried.
@@ -240,43 +248,73 @@ func (a *App) giveUp(ctx context.Context, t *queue.Task, cause error) error {
 	if err != nil {
 		return err
 	}
-	hub := a.hub.ForRepo(req.Repo, req.Ticket.Number)
+	hub := a.hub.ForRepo(resumedAt(t, req), req.Ticket.Number)
 	defer hub.Close(context.WithoutCancel(ctx))
-	return pipeline.GiveUp(ctx, a.store, hub, req, cause)
+	return shutOut(pipeline.GiveUp(ctx, a.store, hub, req, cause))
 }
 
 // account is where a build stands now.
 func (a *App) account(ctx context.Context, job queue.Job) (report.Build, error) {
-	return pipeline.Read(ctx, a.store, job.ID)
+	return Account(ctx, a.store, job)
+}
+
+// home is where the repository of a build is reached now.
+func (a *App) home(ctx context.Context, req pipeline.Request) (forge.Repo, error) {
+	return pipeline.Home(ctx, a.store, req)
+}
+
+// Account is where a build stands now, by its journal and by the queue.
+func Account(ctx context.Context, store queue.Store, job queue.Job) (report.Build, error) {
+	b, err := pipeline.Read(ctx, store, job.ID)
+	if err == nil && job.State == queue.Buried {
+		b = pipeline.GivenUp(b, job.Cause)
+	}
+	return b, err
 }
 
 // settings are the values that a build of the repository would get now.
 func (a *App) settings(ctx context.Context, r forge.Repo) ([]config.Setting, error) {
 	hub := a.hub.ForRepo(r, 0)
 	defer hub.Close(context.WithoutCancel(ctx))
-	text, err := hub.File(ctx, pipeline.ConfigFile, "")
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	files := pipeline.Files{Owner: r.Owner}
+	var err error
+	if files.Own, err = fileOrNone(ctx, hub, pipeline.ConfigFile, ""); err != nil {
 		return nil, err
 	}
-	return effective(a.engine, text)
+	if files.Owners, err = hub.OwnersFile(ctx); err != nil {
+		return nil, err
+	}
+	return effective(a.engine, files)
 }
 
-// proposed reads the configuration that a pull request wants. One that takes
-// the file away wants the layers below.
-func (a *App) proposed(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error) {
-	hub := a.hub.ForRepo(r, pull)
-	defer hub.Close(context.WithoutCancel(ctx))
-	if pull != 0 {
-		if changed, err = hub.Changes(ctx, pull, pipeline.ConfigFile); err != nil || !changed {
-			return false, err
-		}
+// fileOrNone is empty where the repository has no such file.
+func fileOrNone(ctx context.Context, hub *github.Repository, name, ref string) ([]byte, error) {
+	text, err := hub.File(ctx, name, ref)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
 	}
-	text, err := hub.File(ctx, pipeline.ConfigFile, sha)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return true, err
+	return text, err
+}
+
+// findings are what is open on a pull request: by its last review, or, where
+// nobody reviewed it, by what the newest build on one of ours left of its own.
+func (a *App) findings(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error) {
+	found, err := lastReview(ctx, a.store, review.Key(r, pull.Number))
+	if err != nil {
+		return nil, err
 	}
-	_, err = a.engine.Layered(text)
-	return true, err
+	if found != nil {
+		return found.Open, nil
+	}
+	if pull.Ticket == 0 {
+		return nil, nil
+	}
+	key := fmt.Sprintf("%s#%d", r, pull.Ticket)
+	jobs, err := a.store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Key: key, Limit: 1})
+	if err != nil || len(jobs) == 0 {
+		return nil, err
+	}
+	return pipeline.OpenFindings(ctx, a.store, jobs[0].ID)
 }
 
 // approval says why the plan of a build cannot be approved by that hash.
@@ -285,7 +323,11 @@ func (a *App) approval(ctx context.Context, job queue.Job, hash string) (refusal
 	if err != nil {
 		return "", err
 	}
-	hub := a.hub.ForRepo(req.Repo, req.Ticket.Number)
+	at, err := pipeline.Home(ctx, a.store, req)
+	if err != nil {
+		return "", err
+	}
+	hub := a.hub.ForRepo(at, req.Ticket.Number)
 	defer hub.Close(context.WithoutCancel(ctx))
 	return a.engine.Approval(ctx, a.store, hub, req, hash)
 }
@@ -298,10 +340,12 @@ func request(job queue.Job) (pipeline.Request, error) {
 	return req, nil
 }
 
-// later turns GitHub's "not now" into a wait that holds no slot.
-func later(err error) error {
-	if wait, ok := errors.AsType[*github.Later](err); ok {
-		return queue.Later(wait.At, wait)
+// shutOut turns the loss of a repository into the end of its build: the handlers
+// were in it when they queued the build, so it is not that GitHub does not know
+// the installation yet.
+func shutOut(err error) error {
+	if errors.Is(err, github.ErrNoAccess) {
+		return queue.Never(err)
 	}
 	return err
 }

@@ -50,6 +50,7 @@ func NewEngine(conf config.Server, agents Agents, log *slog.Logger) (*pipeline.E
 	engine := &pipeline.Engine{
 		State: conf.StateDir, Box: box, Slots: agent.NewSlots(defaults.Limits.MaxParallelAgents),
 		Runtime: runtimes.get, Only: agents.Runtime, Defaults: defaults, Log: log,
+		Shared: conf.RedisURL != "",
 	}
 	if conf.Record {
 		engine.Record = func(build string, rt runtime.Runtime) runtime.Runtime {
@@ -121,10 +122,16 @@ func signalsOf(ctx context.Context, t *queue.Task) (before []pipeline.Signal, co
 			}
 		}
 	}()
+	return sentBefore(t), signals
+}
+
+// sentBefore are the signals that were sent before a claim, in the words of the
+// pipeline.
+func sentBefore(t *queue.Task) (before []pipeline.Signal) {
 	for _, s := range t.Before() {
 		before = append(before, pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body})
 	}
-	return before, signals
+	return before
 }
 
 // handBack turns what is no failed try into a wait without a worker: for a

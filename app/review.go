@@ -9,8 +9,6 @@ import (
 	"math"
 
 	"github.com/slipway-dev/slipway/pipeline"
-	"github.com/slipway-dev/slipway/pipeline/finding"
-	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -100,7 +98,7 @@ func (a *App) review(ctx context.Context, t *queue.Task) error {
 	defer hub.Close(context.WithoutCancel(ctx))
 	final, err := ReviewClaim{Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub}.Review(ctx)
 	if err != nil {
-		return later(err)
+		return shutOut(err)
 	}
 	a.log.InfoContext(ctx, "review ended", "review", req.Review, "state", final.State, "cost_micros", final.CostMicros)
 	return nil
@@ -114,22 +112,12 @@ func (a *App) giveUpReview(ctx context.Context, t *queue.Task, cause error) erro
 	}
 	hub := a.hub.ForRepo(req.Repo, req.Pull)
 	defer hub.Close(context.WithoutCancel(ctx))
-	return pipeline.GiveUpReview(ctx, a.store, hub, req, cause)
+	return shutOut(pipeline.GiveUpReview(ctx, a.store, hub, req, cause))
 }
 
 // reviewed is where a review stands now.
 func (a *App) reviewed(ctx context.Context, job queue.Job) (report.Review, error) {
 	return pipeline.ReadReview(ctx, a.store, job.ID)
-}
-
-// Findings are those of the last review of a pull request that ended, as people
-// were told of them: each has its number.
-func (a *App) Findings(ctx context.Context, r forge.Repo, pull int) ([]finding.Entry, error) {
-	found, err := lastReview(ctx, a.store, review.Key(r, pull))
-	if found == nil || err != nil {
-		return nil, err
-	}
-	return found.Findings, nil
 }
 
 func reviewRequest(job queue.Job) (review.Request, error) {

@@ -27,6 +27,7 @@ type checkSuite struct{ *Handlers }
 var pressed = map[string]command.Name{
 	forge.RerunButton.Name:  command.Resume,
 	forge.CancelButton.Name: command.Cancel,
+	forge.FixButton.Name:    command.Fix,
 }
 
 // Handles lists the events.
@@ -39,6 +40,9 @@ func (checkSuite) Handles() []string { return []string{"check_suite"} }
 func (h checkRun) Handle(ctx context.Context, _, deliveryID string, payload []byte) error {
 	p, button, err := h.read(deliveryID, payload)
 	if err != nil || button == "" {
+		return err
+	}
+	if err := h.restate(ctx, p); err != nil {
 		return err
 	}
 	return h.press(ctx, p, button)
@@ -69,6 +73,7 @@ func (h checkSuite) Handle(ctx context.Context, _, deliveryID string, payload []
 	if err != nil {
 		return err
 	}
+	p.again = true
 	checks, err := h.GitHub.Checks(ctx, p.repo, e.GetCheckSuite().GetHeadSHA())
 	if err != nil {
 		return fmt.Errorf("list the check runs of %s: %w", e.GetCheckSuite().GetHeadSHA(), err)
@@ -80,6 +85,9 @@ func (h checkSuite) Handle(ctx context.Context, _, deliveryID string, payload []
 	for _, name := range []string{configCheck, pipeline.CheckName, pipeline.ReviewCheckName} {
 		if p.check = newest[name]; p.check.Name == "" {
 			continue
+		}
+		if err := h.restate(ctx, p); err != nil {
+			return err
 		}
 		if err := h.press(ctx, p, forge.RerunButton.Name); err != nil {
 			return err
@@ -99,6 +107,7 @@ type press struct {
 	repo     forge.Repo
 	by       forge.Person
 	check    forge.Check
+	again    bool // by GitHub's own Re-run, after which GitHub waits for word of the check
 }
 
 // read returns the button, and none where nobody pressed one of ours.
@@ -121,7 +130,11 @@ func (h checkRun) read(deliveryID string, payload []byte) (p press, button strin
 		return p, "", nil
 	}
 	p, err = pressOf(deliveryID, e.Repo, e.Installation, e.Sender)
-	p.check = forge.Check{Name: run.GetName(), HeadSHA: run.GetHeadSHA(), ExternalID: run.GetExternalID()}
+	p.again = e.GetAction() == "rerequested"
+	p.check = forge.Check{
+		ID: run.GetID(), Name: run.GetName(), HeadSHA: run.GetHeadSHA(), ExternalID: run.GetExternalID(),
+		Status: run.GetStatus(), Conclusion: run.GetConclusion(),
+	}
 	return p, button, err
 }
 
@@ -183,23 +196,25 @@ func (h *Handlers) pressReview(ctx context.Context, p press, run, button string)
 	return h.run(ctx, t, cmd)
 }
 
+// restate lets GitHub show again how a check run has ended, whatever becomes of
+// the press: a build that goes on writes to it only when it ends. It comes first,
+// so that it never undoes what the build writes.
+func (h *Handlers) restate(ctx context.Context, p press) error {
+	if !p.again || p.check.Status != "completed" {
+		return nil
+	}
+	if err := h.GitHub.RestateCheck(ctx, p.repo, p.check); err != nil {
+		return fmt.Errorf("restate %s on %s: %w", p.check.Name, p.check.HeadSHA, err)
+	}
+	return nil
+}
+
 // passOver answers whoever pressed a button of a build that another followed;
 // people without a say are told what everybody is told.
 func (h *Handlers) passOver(ctx context.Context, t trigger, cmd command.Command, build string) error {
 	spec, _ := command.Of(cmd.Name)
-	admitted, err := h.admit(ctx, t)
-	if err != nil {
+	if allowed, err := h.permitted(ctx, t, spec); err != nil || !allowed {
 		return err
-	}
-	if admitted.Over {
-		return h.turnAway(ctx, t, admitted)
-	}
-	role, err := h.role(ctx, t)
-	if err != nil {
-		return err
-	}
-	if role < spec.Role {
-		return h.refuse(ctx, t, spec)
 	}
 	return h.answer(ctx, t, refused, olderText(t.typed, build, h.Chat.Prefix))
 }
@@ -219,7 +234,7 @@ func (h *Handlers) buildBehind(ctx context.Context, p press, button string) (bui
 	if err := json.Unmarshal(jobs[0].Payload, &r); err != nil {
 		return build, t, false, fmt.Errorf("read the request of %s: %w", run, err)
 	}
-	if r.Repo.String() != p.repo.String() || r.Repo.Installation != p.repo.Installation || r.Ticket.Number == 0 {
+	if !same(r.Repo, p.repo) || r.Ticket.Number == 0 {
 		return build, t, false, nil
 	}
 	return jobs[0], trigger{

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/slipway-dev/slipway/config"
@@ -27,6 +28,9 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 	spec, ok := command.Of(cmd.Name)
 	if !ok {
 		return fmt.Errorf("command %q has no role", cmd.Name)
+	}
+	if cmd.Name == command.Fix {
+		return h.followUp(ctx, t, func(ctx context.Context) (*pipeline.Request, error) { return h.fix(ctx, t, cmd, spec) })
 	}
 	admitted, err := h.admit(ctx, t)
 	if err != nil {
@@ -85,12 +89,28 @@ func (h *Handlers) role(ctx context.Context, t trigger) (forge.Role, error) {
 	return role, nil
 }
 
+// permitted reports whether a command may be done; if not, that is answered.
+func (h *Handlers) permitted(ctx context.Context, t trigger, spec command.Spec) (bool, error) {
+	admitted, err := h.admit(ctx, t)
+	if err != nil {
+		return false, err
+	}
+	if admitted.Over {
+		return false, h.turnAway(ctx, t, admitted)
+	}
+	role, err := h.role(ctx, t)
+	if err != nil || role >= spec.Role {
+		return err == nil, err
+	}
+	return false, h.refuse(ctx, t, spec)
+}
+
 // refuse says which role is needed, once per thread and command.
 func (h *Handlers) refuse(ctx context.Context, t trigger, spec command.Spec) error {
-	if err := h.react(ctx, t, refused); err != nil {
+	if err := h.comment(ctx, t, h.marker("refused", string(spec.Name)), refusedText(t.typed, spec.Role)); err != nil {
 		return err
 	}
-	return h.comment(ctx, t, h.marker("refused", string(spec.Name)), refusedText(t.typed, spec.Role))
+	return h.react(ctx, t, refused)
 }
 
 // correct answers a line that was meant for us and that we cannot read. People
@@ -112,13 +132,13 @@ func (h *Handlers) correct(ctx context.Context, t trigger, wrong error) error {
 	if err != nil {
 		return err
 	}
-	if err := h.react(ctx, t, refused); err != nil {
+	if role >= forge.Triage {
+		return h.answer(ctx, t, refused, wrongText(e, h.Chat.Prefix))
+	}
+	if err := h.comment(ctx, t, h.marker("refused", "unknown"), unreadableText(h.Chat.Prefix)); err != nil {
 		return err
 	}
-	if role < forge.Triage {
-		return h.comment(ctx, t, h.marker("refused", "unknown"), unreadableText(h.Chat.Prefix))
-	}
-	return h.comment(ctx, t, h.runMarker(t), wrongText(e, h.Chat.Prefix))
+	return h.react(ctx, t, refused)
 }
 
 // status tells how the newest build of the thread stands, and the newest review of
@@ -246,9 +266,26 @@ func (h *Handlers) find(ctx context.Context, t trigger, q queue.Query) (queue.Jo
 		return queue.Job{}, false, fmt.Errorf("look for builds of %s: %w", t.build, err)
 	}
 	if len(jobs) == 0 {
-		return queue.Job{}, false, nil
+		return h.formerly(ctx, t, q)
 	}
 	return jobs[0], true, nil
+}
+
+// formerly finds what the thread's key does not: the newest build of a repository
+// that had another name or owner when it was asked for.
+func (h *Handlers) formerly(ctx context.Context, t trigger, q queue.Query) (queue.Job, bool, error) {
+	q.Once, q.Key, q.Limit = "", "", math.MaxInt32
+	jobs, err := h.Jobs.List(ctx, q)
+	if err != nil {
+		return queue.Job{}, false, fmt.Errorf("look for builds of %s under other names: %w", t.build, err)
+	}
+	for _, j := range jobs {
+		var r pipeline.Request
+		if json.Unmarshal(j.Payload, &r) == nil && r.Repo.ID != 0 && r.Repo.ID == t.repo.ID && threadKey(t.repo, r.Ticket.Number) == t.build {
+			return j, true, nil
+		}
+	}
+	return queue.Job{}, false, nil
 }
 
 // answer writes the one answer of a delivery and closes its reaction.

@@ -52,10 +52,17 @@ func (h *Handlers) endIfGone(ctx context.Context, j queue.Job, r pipeline.Reques
 		return err
 	}
 	pull := 0
+	if r.Follow != nil {
+		pull = r.Follow.Pull.Number
+	}
 	if account.Pull != nil {
 		pull = account.Pull.Number
 	}
-	gone, err := h.GitHub.Gone(ctx, r.Repo, r.Ticket, pull)
+	at, err := h.Home(ctx, r)
+	if err != nil {
+		return fmt.Errorf("see where %s is: %w", j.ID, err)
+	}
+	gone, err := h.GitHub.Gone(ctx, at, r.Ticket, pull)
 	if err != nil {
 		return fmt.Errorf("see whether %s is still wanted: %w", j.ID, err)
 	}
@@ -76,8 +83,10 @@ func (h *Handlers) endIfGone(ctx context.Context, j queue.Job, r pipeline.Reques
 
 // closed looks at the builds of a ticket that was closed.
 func (h *Handlers) closed(ctx context.Context, e github.IssuesEvent) error {
+	owner, name, _ := strings.Cut(e.GetRepo().GetFullName(), "/")
+	at := forge.Repo{Owner: owner, Name: name, ID: e.GetRepo().GetID()}
 	return h.reconcile(ctx, person(e.Sender), func(r pipeline.Request) bool {
-		return strings.EqualFold(r.Repo.String(), e.GetRepo().GetFullName()) && r.Ticket.Number == e.GetIssue().GetNumber()
+		return same(r.Repo, at) && r.Ticket.Number == e.GetIssue().GetNumber()
 	})
 }
 

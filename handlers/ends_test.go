@@ -22,6 +22,8 @@ func TestEventsThatEndBuilds(t *testing.T) {
 		cancelled      bool
 	}{
 		"closed":                                 {"issues", `{"action":"closed","issue":{"number":12},"repository":{"full_name":"O/R"},"sender":{"login":"mona","id":1}}`, gone, true},
+		"closed, in the renamed repository":      {"issues", `{"action":"closed","issue":{"number":12},"repository":{"id":9,"full_name":"o/new"},"sender":{"login":"mona","id":1}}`, gone, true},
+		"closed, in another of that name":        {"issues", `{"action":"closed","issue":{"number":12},"repository":{"id":10,"full_name":"o/r"}}`, gone, false},
 		"closed, and open again by now":          {"issues", `{"action":"closed","issue":{"number":12},"repository":{"full_name":"o/r"},"sender":{"login":"mona","id":1}}`, forge.Gone{}, false},
 		"another ticket":                         {"issues", `{"action":"closed","issue":{"number":13},"repository":{"full_name":"o/r"}}`, gone, false},
 		"the same number elsewhere":              {"issues", `{"action":"closed","issue":{"number":12},"repository":{"full_name":"o/other"}}`, gone, false},

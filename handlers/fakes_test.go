@@ -20,11 +20,14 @@ type hub struct {
 	reactions map[forge.Subject][]string
 	unlabeled []string
 	checks    []forge.Check
+	restated  []forge.Check
 	pull      *forge.Pull
-	pulls     map[int]forge.Pull // by number
 	tickets   map[int]int        // of pull requests
 	gone      map[int]forge.Gone // by ticket
 	calls     []string
+	pulls     map[int]forge.Pull
+	reviews   map[int64]forge.Review
+	answers   []forge.Answer
 	failAt    string // the call that fails, once
 	roleFails error
 }
@@ -83,6 +86,11 @@ func (g *hub) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge
 	return c, g.called("check")
 }
 
+func (g *hub) RestateCheck(_ context.Context, _ forge.Repo, c forge.Check) error {
+	g.restated = append(g.restated, c)
+	return g.called("restate")
+}
+
 func (g *hub) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {
 	if g.pull == nil {
 		return forge.Pull{}, false, g.called("pull")
@@ -101,8 +109,23 @@ func (g *hub) offer(p forge.Pull) {
 }
 
 func (g *hub) Pull(_ context.Context, _ forge.Repo, number int) (forge.Pull, bool, error) {
-	p, ok := g.pulls[number]
-	return p, ok, g.called("read pull")
+	pull, ok := g.pulls[number]
+	return pull, ok, g.called("read pull")
+}
+
+func (g *hub) Review(_ context.Context, _ forge.Repo, _ int, id int64) (forge.Review, bool, error) {
+	review, ok := g.reviews[id]
+	return review, ok, g.called("review")
+}
+
+func (g *hub) EnsureAnswer(_ context.Context, _ forge.Repo, a forge.Answer) (forge.Answer, error) {
+	for _, have := range g.answers {
+		if have.Thread == a.Thread && have.Marker == a.Marker {
+			return have, g.called("answer")
+		}
+	}
+	g.answers = append(g.answers, a)
+	return a, g.called("answer")
 }
 
 func (g *hub) Gone(_ context.Context, _ forge.Repo, t forge.Ticket, _ int) (forge.Gone, error) {

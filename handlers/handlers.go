@@ -28,6 +28,7 @@ import (
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
@@ -52,7 +53,7 @@ type Jobs interface {
 type GitHub interface {
 	// Role is what the person may do in the repository, by the permission API.
 	Role(ctx context.Context, r forge.Repo, who forge.Person) (forge.Role, error)
-	// React puts a reaction on a comment or ticket.
+	// React puts a reaction on a comment, remark or ticket.
 	React(ctx context.Context, r forge.Repo, on forge.Subject, content string) error
 	// EnsureComment makes sure that one comment carries the marker, with this body.
 	EnsureComment(ctx context.Context, r forge.Repo, c forge.Comment) (forge.Comment, error)
@@ -62,13 +63,19 @@ type GitHub interface {
 	Checks(ctx context.Context, r forge.Repo, sha string) ([]forge.Check, error)
 	// EnsureCheck makes sure that one check run has the name and external id.
 	EnsureCheck(ctx context.Context, r forge.Repo, c forge.Check) (forge.Check, error)
+	// RestateCheck writes once more how a check run has ended, which is what
+	// GitHub waits for where it was asked for again.
+	RestateCheck(ctx context.Context, r forge.Repo, c forge.Check) error
 	// OpenPull finds the App's own open pull request for a ticket.
 	OpenPull(ctx context.Context, r forge.Repo, ticket int) (pull forge.Pull, found bool, err error)
+	// Pull reads a pull request; it is not found where the number is an issue's.
+	Pull(ctx context.Context, r forge.Repo, number int) (pull forge.Pull, found bool, err error)
+	// Review reads a review of a pull request, with the threads that it is about.
+	Review(ctx context.Context, r forge.Repo, pull int, id int64) (review forge.Review, found bool, err error)
+	// EnsureAnswer makes sure that one comment in a thread carries the marker.
+	EnsureAnswer(ctx context.Context, r forge.Repo, a forge.Answer) (forge.Answer, error)
 	// PullTicket finds the ticket of one of the App's own pull requests.
 	PullTicket(ctx context.Context, r forge.Repo, pull int) (ticket int, found bool, err error)
-	// Pull reads a pull request as it is now; it is not found where the number is
-	// an issue's.
-	Pull(ctx context.Context, r forge.Repo, number int) (pull forge.Pull, found bool, err error)
 	// Gone says why a build of a ticket, with its pull request if there is one,
 	// is for nothing as things are now; its zero value is that it is not.
 	Gone(ctx context.Context, r forge.Repo, t forge.Ticket, pull int) (forge.Gone, error)
@@ -82,16 +89,20 @@ type Options struct {
 	Account func(ctx context.Context, build queue.Job) (report.Build, error)
 	// Reviewed tells where a review stands now.
 	Reviewed func(ctx context.Context, review queue.Job) (report.Review, error)
+	// Home is the repository of a build as it is reached now.
+	Home func(ctx context.Context, r pipeline.Request) (forge.Repo, error)
 	// Approval says why the plan that waits cannot be approved by that hash, in
 	// plain words, or nothing.
 	Approval func(ctx context.Context, build queue.Job, hash string) (refusal string, err error)
 	// Settings are the values that count in a repository now. A *config.Error
 	// says what is wrong with its file.
 	Settings func(ctx context.Context, r forge.Repo) ([]config.Setting, error)
-	// Proposed reads the configuration that a pull request wants, at the commit,
-	// and reports whether the pull request changes it at all; 0 is one that is
-	// known to. A *config.Error says what is wrong with it.
-	Proposed func(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error)
+	// Proposed judges each configuration file that a pull request changes, at the
+	// commit; 0 is one that is known to change them.
+	Proposed func(ctx context.Context, r forge.Repo, pull int, sha string) ([]Proposal, error)
+	// Findings are what the last review of a pull request left open, in the order
+	// in which they were shown; none where nobody reviewed it.
+	Findings func(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error)
 	// Decide returns what decide decided the first time that the delivery at
 	// hand got to the choice of that name, also if the worker died since.
 	Decide func(ctx context.Context, choice string, decide func(context.Context) (Decision, error)) (Decision, error)
@@ -119,8 +130,9 @@ type event interface {
 // New returns the handlers, or says which option is missing.
 func New(o Options) (*Handlers, error) {
 	switch {
-	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Reviewed == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil || o.Decide == nil:
-		return nil, errors.New("handlers: Jobs, GitHub, Account, Reviewed, Approval, Settings, Proposed and Decide are needed")
+	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Reviewed == nil || o.Home == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil ||
+		o.Findings == nil || o.Decide == nil:
+		return nil, errors.New("handlers: Jobs, GitHub, Account, Reviewed, Home, Approval, Settings, Proposed, Findings and Decide are needed")
 	case o.AppID == 0 || o.Slug == "":
 		return nil, errors.New("handlers: the App's id and slug are needed to leave its own comments alone")
 	}
@@ -137,7 +149,7 @@ func New(o Options) (*Handlers, error) {
 		o.Look = "slipway:review"
 	}
 	h := &Handlers{Options: o, events: map[string]event{}}
-	for _, e := range []event{issues{h}, issueComment{h}, pullRequest{h}, checkRun{h}, checkSuite{h}, access{h}} {
+	for _, e := range []event{issues{h}, issueComment{h}, pullRequest{h}, reviews{h}, checkRun{h}, checkSuite{h}, access{h}} {
 		for _, name := range e.Handles() {
 			h.events[name] = e
 		}
@@ -172,7 +184,7 @@ func (h *Handlers) GiveUp(ctx context.Context, d Delivery, cause error) error {
 	if err != nil || !ok {
 		return err
 	}
-	mine, err := h.Jobs.List(ctx, queue.Query{IDs: []string{pipeline.RunID(d.ID), pipeline.ReviewID(d.ID)}, Limit: 1})
+	mine, err := h.Jobs.List(ctx, queue.Query{IDs: []string{pipeline.RunID(t.delivery), pipeline.ReviewID(t.delivery)}, Limit: 1})
 	if err != nil {
 		return fmt.Errorf("look for the build of %s: %w", d.ID, err)
 	}
@@ -188,7 +200,7 @@ func (h *Handlers) GiveUp(ctx context.Context, d Delivery, cause error) error {
 
 // A trigger is one thing that a person did on a thread.
 type trigger struct {
-	delivery string
+	delivery string // what the run's id is made of: the GUID, or the review
 	repo     forge.Repo
 	ticket   forge.Ticket
 	by       forge.Person
@@ -225,6 +237,15 @@ func triggerOf(delivery string, repo *github.Repository, install *github.Install
 		return trigger{}, queue.Never(errors.New("sender: login and id are missing"))
 	}
 	return t, nil
+}
+
+// same reports whether two values name one repository, which may have had another
+// name or owner in between. Its id stays; what has none is known by its name.
+func same(a, b forge.Repo) bool {
+	if a.ID != 0 && b.ID != 0 {
+		return a.ID == b.ID
+	}
+	return strings.EqualFold(a.String(), b.String())
 }
 
 // repoOf reads where an event is from.

@@ -92,7 +92,7 @@ func (h issueComment) restore(ctx context.Context, deliveryID string, payload []
 	if err := json.Unmarshal(jobs[0].Payload, &r); err != nil {
 		return fmt.Errorf("read the request of %s: %w", run, err)
 	}
-	if r.Repo.String() != t.repo.String() || r.Comment.Ticket != t.ticket.Number {
+	if !same(r.Repo, t.repo) || r.Comment.Ticket != t.ticket.Number {
 		return nil
 	}
 	if admitted, err := h.admit(ctx, t); err != nil || admitted.Over {

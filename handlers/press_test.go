@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -25,9 +26,12 @@ type pressedEvent struct {
 }
 
 type checkBody struct {
+	ID         int64    `json:"id,omitempty"`
 	Name       string   `json:"name,omitempty"`
 	HeadSHA    string   `json:"head_sha"`
 	ExternalID string   `json:"external_id,omitempty"`
+	Status     string   `json:"status,omitempty"`
+	Conclusion string   `json:"conclusion,omitempty"`
 	App        numbered `json:"app"`
 }
 
@@ -114,8 +118,8 @@ func TestAButtonIsACommandOfWhoeverPressedIt(t *testing.T) {
 func TestAButtonOfACheckThatIsNoBuilds(t *testing.T) {
 	for name, change := range map[string]func(*pressedEvent){
 		"another App's":          func(e *pressedEvent) { e.Run.App = numbered{41} },
-		"another repository's":   func(e *pressedEvent) { e.Repository.Name = "elsewhere" },
-		"another installation's": func(e *pressedEvent) { e.Installation = &numbered{8} },
+		"another repository's":   func(e *pressedEvent) { e.Repository.ID, e.Repository.Name = 10, "elsewhere" },
+		"another of that name's": func(e *pressedEvent) { e.Repository.ID = 10 },
 		"of an unknown build":    func(e *pressedEvent) { e.Run.ExternalID = "b-000000000000:c0ffee" },
 		"of no build":            func(e *pressedEvent) { e.Run.ExternalID = "" },
 		"of another name":        func(e *pressedEvent) { e.Run.Name = "slipway/review" },
@@ -145,6 +149,42 @@ func TestAButtonOfAnOlderBuild(t *testing.T) {
 	}
 }
 
+// After its own Re-run GitHub shows the check as waiting until it is written to:
+// whoever pressed, and whatever comes of it, it is shown as it stands. A check
+// that has not ended waits anyway, and after a button of ours nothing does.
+func TestACheckThatIsAskedForAgainDoesNotWaitForEver(t *testing.T) {
+	for name, c := range map[string]struct {
+		by             account
+		action, button string
+		status         string
+		restated       bool
+	}{
+		"by a maintainer":   {maintainer, "rerequested", "", "completed", true},
+		"by a reader":       {reader, "rerequested", "", "completed", true},
+		"of what runs":      {maintainer, "rerequested", "", "in_progress", false},
+		"a button of ours":  {maintainer, "requested_action", "Re-run", "completed", false},
+		"by a bot":          {renovate, "rerequested", "", "completed", false},
+		"when it completed": {maintainer, "completed", "", "completed", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := worldAt(t, config.Chat{}, report.Failed, nil)
+			e := pressing(c.by, c.action, c.button)
+			e.Run.ID, e.Run.Status = 31, c.status
+			if c.status == "completed" {
+				e.Run.Conclusion = "failure"
+			}
+			w.press(guid, e)
+			var want []forge.Check
+			if c.restated {
+				want = []forge.Check{{ID: 31, Name: "slipway/build", HeadSHA: "c0ffee", ExternalID: e.Run.ExternalID, Status: "completed", Conclusion: "failure"}}
+			}
+			if !reflect.DeepEqual(w.hub.restated, want) {
+				t.Errorf("restated %+v, want %+v", w.hub.restated, want)
+			}
+		})
+	}
+}
+
 // Re-run all checks runs each of ours again, as it is now: the configuration is
 // judged anew and the build goes on.
 func TestAllChecksAreRunAgain(t *testing.T) {
@@ -153,7 +193,7 @@ func TestAllChecksAreRunAgain(t *testing.T) {
 	w.hub.checks = []forge.Check{
 		{Name: "slipway/build", HeadSHA: "c0ffee", ExternalID: "b-000000000000:c0ffee"}, // an older one
 		{Name: "slipway/config", HeadSHA: "c0ffee", ExternalID: "config:c0ffee", Conclusion: "failure"},
-		{Name: "slipway/build", HeadSHA: "c0ffee", ExternalID: run},
+		{Name: "slipway/build", HeadSHA: "c0ffee", ExternalID: run, Status: "completed", Conclusion: "failure"},
 	}
 	e := pressing(maintainer, "rerequested", "")
 	e.Run, e.Suite = nil, &checkBody{HeadSHA: "c0ffee", App: numbered{42}}
@@ -163,6 +203,9 @@ func TestAllChecksAreRunAgain(t *testing.T) {
 	}
 	if last := w.hub.checks[len(w.hub.checks)-1]; len(w.hub.checks) != 4 || last.Name != "slipway/config" || last.Conclusion != "success" {
 		t.Errorf("checks %+v", w.hub.checks)
+	}
+	if len(w.hub.restated) != 1 || w.hub.restated[0].ExternalID != run {
+		t.Errorf("restated %+v", w.hub.restated)
 	}
 	e.Suite.App = numbered{41}
 	w.press("another", e)

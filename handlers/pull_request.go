@@ -12,7 +12,6 @@ import (
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers/command"
-	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/queue"
 )
@@ -104,28 +103,58 @@ func (h pullRequest) asks(_ context.Context, deliveryID string, payload []byte) 
 	return t, err == nil && e.GetAction() == "labeled" && strings.EqualFold(label, h.Look) && !h.deaf(e.Sender), err
 }
 
+// A Proposal is a configuration file as a pull request wants it.
+type Proposal struct {
+	File      string
+	Wrong     *config.Error // nil where it is valid
+	Elsewhere bool          // what is wrong stands in the owner's file, which this pull request does not touch
+}
+
 // judge says on the commit what is wrong with the configuration that it brings.
 func (h *Handlers) judge(ctx context.Context, r forge.Repo, pull int, sha string) error {
-	changed, err := h.Proposed(ctx, r, pull, sha)
-	wrong, broken := errors.AsType[*config.Error](err)
+	proposals, err := h.Proposed(ctx, r, pull, sha)
 	switch {
-	case err != nil && !broken:
+	case err != nil:
 		return fmt.Errorf("read the configuration that %s#%d wants: %w", r, pull, err)
-	case !changed:
+	case len(proposals) == 0:
 		return nil
 	}
-	check := forge.Check{
-		Name: configCheck, HeadSHA: sha, ExternalID: "config:" + sha, Status: "completed", Conclusion: "success",
-		Title: "The configuration is valid", Summary: configText(pipeline.ConfigFile),
-	}
-	if broken {
-		check.Conclusion, check.Title, check.Summary = "failure", problems(len(wrong.Problems)), brokenText(wrong)
-		check.Notes = notesOf(wrong)
-	}
-	if _, err := h.GitHub.EnsureCheck(ctx, r, check); err != nil {
+	if _, err := h.GitHub.EnsureCheck(ctx, r, judgement(proposals, sha)); err != nil {
 		return fmt.Errorf("say what %s#%d does to the configuration: %w", r, pull, err)
 	}
 	return nil
+}
+
+// judgement is the check run about the files. What is wrong elsewhere is said,
+// and is no fault of the commit.
+func judgement(proposals []Proposal, sha string) forge.Check {
+	check := forge.Check{
+		Name: configCheck, HeadSHA: sha, ExternalID: "config:" + sha, Status: "completed", Conclusion: "success",
+		Title: "The configuration is valid",
+	}
+	mistakes, elsewhere := 0, false
+	var texts []string
+	for _, p := range proposals {
+		switch {
+		case p.Wrong == nil:
+			texts = append(texts, configText(p.File))
+		case p.Elsewhere:
+			elsewhere = true
+			texts = append(texts, elsewhereText(p.File, p.Wrong))
+		default:
+			mistakes += len(p.Wrong.Problems)
+			check.Notes = append(check.Notes, notesOf(p)...)
+			texts = append(texts, brokenText(p.Wrong))
+		}
+	}
+	check.Summary = strings.Join(texts, "\n\n")
+	switch {
+	case mistakes > 0:
+		check.Conclusion, check.Title = "failure", problems(mistakes)
+	case elsewhere:
+		check.Conclusion, check.Title = "neutral", "The owner's configuration is broken"
+	}
+	return check
 }
 
 func problems(n int) string {
@@ -137,11 +166,11 @@ func problems(n int) string {
 
 // notesOf puts each problem on its line. What is in no line, such as values
 // that do not fit those of the server, is on the first.
-func notesOf(wrong *config.Error) []forge.Note {
+func notesOf(p Proposal) []forge.Note {
 	var out []forge.Note
-	for _, p := range wrong.Problems {
+	for _, wrong := range p.Wrong.Problems {
 		out = append(out, forge.Note{
-			Path: pipeline.ConfigFile, Line: max(1, p.Line), Level: "failure", Title: printable(p.Key, 200), Text: printable(p.Text, 4000),
+			Path: p.File, Line: max(1, wrong.Line), Level: "failure", Title: printable(wrong.Key, 200), Text: printable(wrong.Text, 4000),
 		})
 	}
 	return out

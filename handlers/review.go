@@ -44,7 +44,7 @@ func (h *Handlers) review(ctx context.Context, t trigger, cmd command.Command, r
 	case err != nil:
 		return fmt.Errorf("read pull request %d of %s: %w", number, t.repo, err)
 	case !found:
-		return h.answer(ctx, t, refused, noPullText(t.typed))
+		return h.answer(ctx, t, refused, unseenPullText(t.typed))
 	case pull.State == "closed":
 		return h.answer(ctx, t, refused, closedPullText(t.typed))
 	}

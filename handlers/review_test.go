@@ -14,8 +14,8 @@ import (
 
 const head = "c0ffeec0ffeec0ffeec0ffeec0ffeec0ffeec0ff"
 
-// onPull is a comment on the pull request 13, which is a person's.
-func onPull(by account, body string) event {
+// asked13 is a comment on the pull request 13, which is a person's.
+func asked13(by account, body string) event {
 	e := commented(by, body)
 	e.Issue.Number, e.Issue.PullRequest = 13, &struct{}{}
 	return e
@@ -49,7 +49,7 @@ func (w *world) reviews() (all []pipeline.ReviewRequest) {
 
 func TestReviewOnAPullRequest(t *testing.T) {
 	w := newPullWorld(t)
-	e := onPull(triager, "/review --full --focus security,tests --severity high src/")
+	e := asked13(triager, "/review --full --focus security,tests --severity high src/")
 	w.deliver("d1", e)
 	w.deliver("d1", e)
 	got := w.reviews()
@@ -64,12 +64,12 @@ func TestReviewOnAPullRequest(t *testing.T) {
 	if len(w.hub.comments) != 1 || !strings.Contains(w.hub.comments[0].Body, "review queued") {
 		t.Errorf("comments:\n%s", w.hub.bodies())
 	}
-	w.deliver("d2", onPull(maintainer, "/review"))
+	w.deliver("d2", asked13(maintainer, "/review"))
 	if len(w.reviews()) != 1 || !strings.Contains(w.hub.bodies(), "being reviewed already") {
 		t.Errorf("a second one of the same head:\n%s", w.hub.bodies())
 	}
 	w.shelf.finish()
-	w.deliver("d3", onPull(maintainer, "/review"))
+	w.deliver("d3", asked13(maintainer, "/review"))
 	if len(w.reviews()) != 2 || len(w.hub.comments) != 2 {
 		t.Errorf("after the first ended: %d reviews, %d comments:\n%s", len(w.reviews()), len(w.hub.comments), w.hub.bodies())
 	}
@@ -91,7 +91,7 @@ func TestReviewThatIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newPullWorld(t)
 			w.hub.pulls = map[int]forge.Pull{c.pull.Number: c.pull}
-			w.deliver("d1", onPull(c.by, c.line))
+			w.deliver("d1", asked13(c.by, c.line))
 			if len(w.shelf.jobs) > 0 || !strings.Contains(w.hub.bodies(), c.says) || !slices.Contains(w.hub.reactions[forge.Subject{Ticket: 13, Comment: 555}], "confused") {
 				t.Errorf("%d jobs:\n%s", len(w.shelf.jobs), w.hub.bodies())
 			}
@@ -123,14 +123,14 @@ func TestReviewOnAnIssue(t *testing.T) {
 type pullEvent struct {
 	Action       string         `json:"action"`
 	Number       int            `json:"number"`
-	Pull         pullBody       `json:"pull_request"`
+	Pull         changeBody     `json:"pull_request"`
 	Label        *named         `json:"label,omitempty"`
 	Repository   repositoryBody `json:"repository"`
 	Sender       account        `json:"sender"`
 	Installation *numbered      `json:"installation,omitempty"`
 }
 
-type pullBody struct {
+type changeBody struct {
 	Number int     `json:"number"`
 	State  string  `json:"state"`
 	Draft  bool    `json:"draft"`
@@ -222,20 +222,20 @@ func TestReviewsByThemselves(t *testing.T) {
 // of, and stopped, together.
 func TestReviewIsToldOf(t *testing.T) {
 	w := newPullWorld(t)
-	w.deliver("d0", onPull(maintainer, "/status"))
-	w.deliver("d1", onPull(triager, "/review"))
-	w.deliver("d2", onPull(triager, "/status"))
+	w.deliver("d0", asked13(maintainer, "/status"))
+	w.deliver("d1", asked13(triager, "/review"))
+	w.deliver("d2", asked13(triager, "/status"))
 	if !strings.Contains(w.hub.bodies(), "**Reviewing**") {
 		t.Errorf("status:\n%s", w.hub.bodies())
 	}
-	w.deliver("d3", onPull(triager, "/cancel")) // who started it may
+	w.deliver("d3", asked13(triager, "/cancel")) // who started it may
 	review := pipeline.ReviewID("d1")
 	if got := w.shelf.signals[review]; len(got) != 1 || got[0].Kind != pipeline.CancelSignal {
 		t.Errorf("signals %v:\n%s", got, w.hub.bodies())
 	}
 	w.shelf.jobs = append(w.shelf.jobs, queue.Job{ID: "b-1", Kind: pipeline.KindBuild, Key: "o/r#12", Once: "o/r#12", State: queue.Running})
 	w.hub.tickets = map[int]int{13: 12}
-	e := onPull(maintainer, "/cancel")
+	e := asked13(maintainer, "/cancel")
 	e.Issue.User, e.Issue.Body = account{}, nil
 	w.deliver("d4", e)
 	if len(w.shelf.signals["b-1"]) != 1 || len(w.shelf.signals[review]) != 2 {
@@ -245,7 +245,7 @@ func TestReviewIsToldOf(t *testing.T) {
 
 func TestReviewEndsWithItsPullRequest(t *testing.T) {
 	w := newPullWorld(t)
-	w.deliver("d1", onPull(triager, "/review"))
+	w.deliver("d1", asked13(triager, "/review"))
 	w.pulled("d2", "closed", maintainer, func(e *pullEvent) { e.Pull.State = "closed" })
 	if got := w.shelf.signals[pipeline.ReviewID("d1")]; len(got) != 1 || got[0].Kind != pipeline.CancelSignal {
 		t.Errorf("signals %v", got)
@@ -259,7 +259,7 @@ func TestButtonsOfAReviewsCheck(t *testing.T) {
 		w.press(id, e)
 	}
 	w := newPullWorld(t)
-	w.deliver("d1", onPull(triager, "/review"))
+	w.deliver("d1", asked13(triager, "/review"))
 	press(w, "d2", maintainer, "requested_action", "Cancel")
 	if len(w.shelf.signals[pipeline.ReviewID("d1")]) != 1 {
 		t.Errorf("Cancel: %v\n%s", w.shelf.signals, w.hub.bodies())

@@ -19,6 +19,8 @@ type Decision struct {
 	Signal queue.Signal `json:"signal,omitzero"`
 	Answer string       `json:"answer,omitempty"` // Markdown
 	Over   bool         `json:"over,omitempty"`   // one command more than this person may type now
+
+	FollowUp *pipeline.Request `json:"follow_up,omitempty"` // what is to be queued
 }
 
 // signals are the commands that speak to a build, and how it is told.
@@ -90,6 +92,9 @@ func (h *Handlers) decide(ctx context.Context, t trigger, cmd command.Command) (
 	if cmd.Name == command.Approve {
 		said.Text = "" // it holds the hash again, and maybe a thank you
 	}
+	if cmd.Name == command.Resume {
+		said.Repo = t.repo
+	}
 	body, err := json.Marshal(said)
 	if err != nil {
 		return Decision{}, fmt.Errorf("encode the signal: %w", err)
@@ -119,16 +124,17 @@ func (h *Handlers) meant(ctx context.Context, t trigger, cmd command.Command) (j
 	switch {
 	case err != nil:
 		return job, "", err
-	case cmd.Name != command.Resume && !found:
-		return job, h.nothingOpenText(t), nil
-	case cmd.Name != command.Resume:
+	case cmd.Name != command.Resume && found:
 		return job, "", nil
 	case found:
 		link, err := linkOf(job, t)
 		return job, nothingEndedText(job.ID, link, h.Chat.Prefix), err
 	}
-	if job, found, err = h.newestBuild(ctx, t); err == nil && !found {
+	switch job, found, err = h.newestBuild(ctx, t); {
+	case err == nil && !found:
 		refusal = h.noBuildText(t)
+	case err == nil && cmd.Name != command.Resume:
+		refusal = h.nothingOpenText(t)
 	}
 	return job, refusal, err
 }

@@ -43,6 +43,7 @@ func TestWhatABuildIsTold(t *testing.T) {
 	const (
 		told    = "" // the build is told, and nothing is written
 		nothing = "no open build of this issue"
+		never   = "This issue was never built here"
 		noPlan  = "No plan of this build waits for an approval"
 		noAsk   = "No agent of this build has asked anything"
 		notOver = "The build of this issue has not ended"
@@ -54,35 +55,35 @@ func TestWhatABuildIsTold(t *testing.T) {
 	}{
 		"/approve 0123456": {
 			pipeline.ApproveSignal, pipeline.Said{Hash: "0123456"},
-			nothing, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
+			never, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
 		},
 		"/revise smaller": {
 			pipeline.ReviseSignal, pipeline.Said{Text: "smaller"},
-			nothing, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
+			never, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
 		},
 		"/reject": {
 			pipeline.RejectSignal, pipeline.Said{},
-			nothing, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
+			never, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
 		},
 		"/reject too large": {
 			pipeline.RejectSignal, pipeline.Said{Text: "too large"},
-			nothing, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
+			never, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
 		},
 		"/answer the first": {
 			pipeline.AnswerSignal, pipeline.Said{Text: "the first"},
-			nothing, noAsk, noAsk, told, noAsk, nothing, nothing, nothing,
+			never, noAsk, noAsk, told, noAsk, nothing, nothing, nothing,
 		},
 		"/steer mind the API": {
 			pipeline.SteerSignal, pipeline.Said{Text: "mind the API"},
-			nothing, told, told, told, told, nothing, nothing, nothing,
+			never, told, told, told, told, nothing, nothing, nothing,
 		},
 		"/cancel": {
 			pipeline.CancelSignal, pipeline.Said{},
-			nothing, told, told, told, told, nothing, nothing, nothing,
+			never, told, told, told, told, nothing, nothing, nothing,
 		},
 		"/resume": {
-			pipeline.ResumeSignal, pipeline.Said{},
-			"never built", notOver, notOver, notOver, notOver, told, "The build succeeded, so there is nothing to resume", "no more than a plan was asked for",
+			pipeline.ResumeSignal, pipeline.Said{Repo: forge.Repo{Owner: "o", Name: "r", ID: 9, Installation: 7, DefaultBranch: "main"}},
+			never, notOver, notOver, notOver, notOver, told, "The build succeeded, so there is nothing to resume", "no more than a plan was asked for",
 		},
 	} {
 		for place, p := range map[string]struct {
@@ -345,4 +346,48 @@ func TestWhatCannotBeFoundOutIsTriedAgain(t *testing.T) {
 	if len(w.said()) > 0 || len(w.hub.reactions) > 0 {
 		t.Fatalf("signals %+v, reactions %v", w.said(), w.hub.reactions)
 	}
+}
+
+// A build is known by the number of its repository, whose name and owner change,
+// as does the App's installation. It goes on where it was resumed.
+func TestABuildInARepositoryThatMoved(t *testing.T) {
+	elsewhere := func(e event) event {
+		e.Repository = repositoryBody{ID: 9, Name: "new", FullName: "p/new", Owner: account{"p", 80, "Organization"}, DefaultBranch: "trunk"}
+		e.Installation = &numbered{70}
+		return e
+	}
+	w := built(t, report.Running, nil)
+	w.deliver("d1", elsewhere(commented(maintainer, "/build")))
+	w.commentsHold(2, "being built already", pipeline.RunID("the-build"))
+	w.deliver("d2", elsewhere(commented(maintainer, "/cancel")))
+	if said := w.said(); len(said) != 1 || said[0].Kind != pipeline.CancelSignal {
+		t.Fatalf("signals %+v", said)
+	}
+	w.account.State = report.Failed
+	w.shelf.finish()
+	w.deliver("d3", elsewhere(commented(maintainer, "/status")))
+	w.commentsHold(3, "Failed")
+	w.press("d4", func() pressedEvent {
+		e := pressing(maintainer, "requested_action", "Re-run")
+		moved := elsewhere(newEvent("", maintainer))
+		e.Repository, e.Installation = moved.Repository, moved.Installation
+		return e
+	}())
+	w.shelf.finish()
+	w.deliver("d5", elsewhere(commented(maintainer, "/resume")))
+	said := w.said()
+	if len(said) != 3 {
+		t.Fatalf("signals %+v", said)
+	}
+	want := forge.Repo{Owner: "p", Name: "new", ID: 9, Installation: 70, DefaultBranch: "trunk"}
+	for _, s := range said[1:] {
+		var heard pipeline.Said
+		if err := json.Unmarshal(s.Body, &heard); err != nil || s.Kind != pipeline.ResumeSignal || heard.Repo != want {
+			t.Errorf("signal %s %s, want a resume in %+v", s.Kind, s.Body, want)
+		}
+	}
+	another := elsewhere(commented(maintainer, "/resume"))
+	another.Repository.ID = 10
+	w.deliver("d6", another)
+	w.commentsHold(4, "never built here")
 }

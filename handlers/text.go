@@ -55,7 +55,7 @@ func closedPullText(typed string) string {
 	return fmt.Sprintf("%s was not done: the pull request is closed. Reopen it, and do the same again.", typed)
 }
 
-func noPullText(typed string) string {
+func unseenPullText(typed string) string {
 	return fmt.Sprintf("%s was not done: GitHub does not show the pull request.", typed)
 }
 
@@ -178,7 +178,7 @@ func helpText(role forge.Role, prefix, label, look string) string {
 func settingsText(all []config.Setting) string {
 	var b strings.Builder
 	b.WriteString("What counts for builds of this repository now. Its own file is `.github/slipway.yml` on the default branch; " +
-		"what stands in no line is left out or detected.\n\n| key | value | from |\n| --- | --- | --- |\n")
+		"below it count `slipway.yml` of the owner's repository `.github`, then the server. What stands in no line is left out or detected.\n\n| key | value | from |\n| --- | --- | --- |\n")
 	for _, s := range all {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(s.Key), cell(s.Value), cell(s.Origin))
 	}
@@ -210,6 +210,12 @@ func brokenText(wrong *config.Error) string {
 // configText is what a check says of a configuration that is valid.
 func configText(file string) string {
 	return fmt.Sprintf("With this commit the configuration is valid. What counts is %s as it stands on the default branch.", code(file))
+}
+
+// elsewhereText is what a check says of a configuration that is valid but does
+// not count, because the owner's cannot be read.
+func elsewhereText(file string, wrong *config.Error) string {
+	return fmt.Sprintf("With this commit %s is valid. What it lies over is not, and was not changed here: %s", code(file), brokenText(wrong))
 }
 
 // olderText says that a check run's build is not the ticket's last one.

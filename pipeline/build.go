@@ -43,6 +43,7 @@ type Engine struct {
 	Only     string                                                 // the runtime of every role, whatever is configured; empty: as configured
 	Record   func(build string, rt runtime.Runtime) runtime.Runtime // lets rt work and records what it does; nil: nothing is recorded
 	Defaults config.Repo                                            // the layers under the repository's own file
+	Shared   bool                                                   // other machines may take up a build that this one leaves: its commits go to the remote
 	CIGrace  time.Duration                                          // until then no check of a pushed commit is missing yet; 0 means ci.DefaultGrace
 	Log      *slog.Logger
 
@@ -89,6 +90,7 @@ type build struct {
 	fold    *Fold
 	journal *step.Journal
 	mirror  *repo.Mirror
+	sharing *sharing // nil: no other machine takes the build up
 	crew    *agent.Crew
 	site    *site
 	conf    config.Repo
@@ -166,7 +168,7 @@ func (b *build) lookAtCI(ctx context.Context) (err error) {
 	if !at.waiting || b.fold.stopping() != nil {
 		return nil
 	}
-	if b.conf, err = b.configured(ctx, b.mirror, b.fold.pinned().ConfigSHA); err != nil {
+	if err = b.configure(ctx); err != nil {
 		return err
 	}
 	_, err = b.observe(ctx, at)
@@ -202,20 +204,28 @@ func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	if b.mirror, err = e.Mirror(ctx, job.Request.Repo); err != nil {
 		return nil, nil, err
 	}
+	if e.Shared && job.Request.Repo.Installation != 0 {
+		b.sharing = newSharing(b)
+	}
 	b.journal, err = job.Open(ctx, step.Options{
-		Has:      b.mirror.Has,
+		Has:      b.has,
+		Before:   b.shareCommits,
 		Recorded: func(entry step.Entry) { b.fold.Add(entry); b.spoken.tell(); track.nudge() },
 	})
 	if err == nil {
-		err = b.fold.unread()
+		err = errors.Join(b.fold.unread(), b.fetchShared(ctx))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = step.Choose(ctx, b.journal, keyBegin, begun{
+	begin := begun{
 		Build: job.Request.Build, Repo: job.Request.Repo.String(), Ticket: job.Request.Ticket.Number,
-		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix,
-	})
+		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix, Comment: job.Request.Comment.URL,
+	}
+	if f := job.Request.Follow; f != nil {
+		begin.Pull, begin.Work = f.Pull.Number, f.Work
+	}
+	_, err = step.Choose(ctx, b.journal, keyBegin, begin)
 	return b, track, err
 }
 
@@ -234,6 +244,7 @@ func (b *build) tidy(ctx context.Context) {
 			b.log.WarnContext(ctx, "the build left files behind", "dir", dir, "error", err)
 		}
 	}
+	b.unshare(ctx)
 }
 
 // Mirror opens the bot's own copy of a repository.
@@ -335,6 +346,9 @@ func (b *build) phases(ctx context.Context, stop context.CancelCauseFunc) error 
 	if planErr != nil || b.Request.PlanOnly {
 		return planErr
 	}
+	if err := b.bring(ctx); err != nil {
+		return err
+	}
 	return b.rounds(ctx)
 }
 
@@ -368,8 +382,8 @@ func (b *build) listen(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// hear records a signal once. A resume of an ended build begins its next
-// segment.
+// hear records a signal once. A resume of a build that has ended, or that was
+// stopped and given up before it could say so, begins its next segment.
 func (b *build) hear(ctx context.Context, s Signal) error {
 	if b.fold.hasHeard(s.ID) {
 		return nil
@@ -379,8 +393,8 @@ func (b *build) hear(ctx context.Context, s Signal) error {
 		b.log.WarnContext(ctx, "a signal has an unreadable body", "signal", s.ID, "kind", s.Kind, "error", err)
 	}
 	var err error
-	if s.Kind == ResumeSignal && b.fold.isDone() {
-		_, err = step.Choose(ctx, b.journal, b.fold.nextSegment(keyResume), resumed{Signal: s.ID, By: h.Said.By})
+	if s.Kind == ResumeSignal && (b.fold.isDone() || b.fold.stopping() != nil) {
+		_, err = step.Choose(ctx, b.journal, b.fold.nextSegment(keyResume), resumed{Signal: s.ID, By: h.Said.By, Repo: h.Said.Repo})
 	} else {
 		_, err = step.Choose(ctx, b.journal, b.fold.key(keySignal(s.ID)), h)
 	}
@@ -411,8 +425,8 @@ func (b *build) plan(ctx context.Context) error {
 	}
 	var made plan.Result
 	var err error
-	if r.Given != nil {
-		made, err = plan.Given(*r.Given)
+	if r.planned() {
+		made, err = r.given()
 	} else {
 		made, err = plan.Make(ctx, b.crew, goal, plan.Options{
 			Key: b.fold.key("plan"), MaxReviewIterations: b.conf.Pipeline.MaxReviewIterations,
@@ -461,6 +475,9 @@ func (e *Engine) artefact(run, name string, content []byte) error {
 
 // title is the one line that names the work.
 func (r Request) title() string {
+	if r.Follow != nil {
+		return "Follow-up: " + r.Follow.Pull.Title
+	}
 	if r.Ticket.Title != "" {
 		return r.Ticket.Title
 	}

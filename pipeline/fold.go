@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/ci"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
 	"github.com/slipway-dev/slipway/pipeline/report"
@@ -26,12 +27,14 @@ type Fold struct {
 	mu sync.Mutex
 
 	begun    begun
+	home     forge.Repo           // where it was resumed last; zero before
 	segment  int                  // 1, and one more for each resume of an ended build
 	from, to time.Time            // first and last entry
 	since    time.Time            // first entry of the segment
 	ends     map[string]time.Time // when a stage ended
 	pin      *pinned
 	init     *initialised
+	brought  *brought // of a follow-up
 
 	heard     map[string]bool // ids of the signals that were recorded
 	steering  []string
@@ -163,6 +166,9 @@ func (f *Fold) reopen(segment int, at time.Time) {
 	f.stop, f.verified, f.final, f.pushed, f.pull, f.checked, f.comments, f.end = nil, nil, nil, nil, nil, nil, nil, nil
 	f.open, f.replan, f.replans, f.asked, f.fixes = "", "", 0, 0, nil
 	f.gate, f.approval = nil, ""
+	if f.brought != nil && f.brought.Cause != "" {
+		f.brought = nil
+	}
 	if f.plan != nil {
 		f.ends["plan"] = at
 	}
@@ -250,7 +256,13 @@ func (f *Fold) apply(e step.Entry) error {
 		if err := json.Unmarshal(e.Outcome, &f.pin); err != nil {
 			return err
 		}
-		f.head = f.pin.BaseSHA
+		f.head = f.pin.from()
+		return nil
+	case e.Key == keyBring:
+		if err := json.Unmarshal(e.Outcome, &f.brought); err != nil {
+			return err
+		}
+		f.head = f.brought.Head
 		return nil
 	case isPlan(e.Key):
 		return f.planned(e)
@@ -261,6 +273,7 @@ func (f *Fold) apply(e step.Entry) error {
 		var r resumed
 		err := json.Unmarshal(e.Outcome, &r)
 		f.heard[r.Signal] = true
+		f.move(r.Repo)
 		return err
 	case strings.HasPrefix(e.Key, "signal/"):
 		return f.hear(e)
@@ -348,7 +361,8 @@ func (f *Fold) apply(e step.Entry) error {
 			f.moved++
 		}
 		return nil
-	case e.Key == keyPull:
+	case e.Key == keyPull, e.Key == keyPullEnd:
+		f.pull = nil
 		return json.Unmarshal(e.Outcome, &f.pull)
 	case e.Key == keyCheck:
 		return json.Unmarshal(e.Outcome, &f.checked)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/plan"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -20,6 +21,7 @@ func (f *Fold) hear(e step.Entry) error {
 		return err
 	}
 	f.heard[strings.TrimPrefix(e.Key, "signal/")] = true
+	f.move(h.Said.Repo)
 	who := h.Said.By.Login
 	if f.end != nil || f.stop != nil && (h.Kind != CancelSignal || !f.stop.mayFinish()) {
 		return nil
@@ -59,6 +61,13 @@ func (f *Fold) hear(e step.Entry) error {
 		f.steering = append(f.steering, h.Said.Text)
 	}
 	return nil
+}
+
+// move notes where the build was resumed.
+func (f *Fold) move(to forge.Repo) {
+	if to != (forge.Repo{}) {
+		f.begun.Repo, f.home = to.String(), to
+	}
 }
 
 // firstWord is what an approval or a rejection names.

@@ -24,6 +24,9 @@ func (l Local) Credential(context.Context) (forge.Credential, error) {
 	return forge.Credential{URL: l.Dir}, nil
 }
 
+// OwnersFile finds none: a directory has no owner.
+func (l Local) OwnersFile(context.Context) ([]byte, error) { return nil, nil }
+
 // EnsureBranch settles the branch: its name holds the build's id, so only a
 // person can have taken it.
 func (l Local) EnsureBranch(ctx context.Context, name string, ours func(context.Context, forge.Branch) (bool, error)) (forge.Branch, error) {
@@ -39,6 +42,14 @@ func (l Local) EnsureBranch(ctx context.Context, name string, ours func(context.
 		b.Name = fmt.Sprintf("%s-%d", name, n)
 	}
 }
+
+// Pull finds none.
+func (l Local) Pull(_ context.Context, number int) (forge.Pull, error) {
+	return forge.Pull{}, fmt.Errorf("pull request %d: %s has none", number, l.Dir)
+}
+
+// EnsureAnswer has nowhere to write one.
+func (l Local) EnsureAnswer(_ context.Context, a forge.Answer) (forge.Answer, error) { return a, nil }
 
 // EnsureDraft has nowhere to open one: the branch is the deliverable.
 func (l Local) EnsureDraft(context.Context, forge.Draft) (forge.Pull, error) {
@@ -98,6 +109,9 @@ func (l LocalReview) Pull(ctx context.Context, _ int) (forge.Pull, error) {
 func (l LocalReview) Credential(context.Context) (forge.Credential, error) {
 	return forge.Credential{URL: l.Dir}, nil
 }
+
+// OwnersFile finds none: a directory has no owner.
+func (l LocalReview) OwnersFile(context.Context) ([]byte, error) { return nil, nil }
 
 // EnsureReview has nowhere to post one.
 func (l LocalReview) EnsureReview(_ context.Context, r forge.OwnReview) (forge.OwnReview, error) {

@@ -69,15 +69,28 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 	if err != nil {
 		return pinned{}, err
 	}
-	conf, err := b.configured(ctx, b.mirror, trunk)
+	owners, err := b.Forge.OwnersFile(ctx)
 	if err != nil {
 		return pinned{}, err
 	}
-	p := pinned{ConfigSHA: trunk, Base: cmp.Or(b.Request.Base, conf.Build.Base, standard), BaseSHA: trunk}
-	if p.Default = p.Base == standard; !p.Default {
-		p.BaseSHA, err = b.mirror.Fetch(ctx, remote, p.Base)
+	p := pinned{ConfigSHA: trunk, Owners: string(owners), BaseSHA: trunk, Standard: standard}
+	conf, err := b.configured(ctx, b.mirror, b.Request.Repo, p)
+	if err != nil {
+		return pinned{}, err
 	}
-	return p, err
+	p.Base = cmp.Or(b.Request.Base, conf.Build.Base, standard)
+	if b.Request.Follow != nil {
+		if p, err = b.pinPull(ctx, remote, p); err != nil {
+			return pinned{}, err
+		}
+		return p, b.holdStart(ctx, p)
+	}
+	if p.Default = p.Base == standard; !p.Default {
+		if p.BaseSHA, err = b.mirror.Fetch(ctx, remote, p.Base); err != nil {
+			return pinned{}, err
+		}
+	}
+	return p, b.holdStart(ctx, p)
 }
 
 // initialise decides how the work is tested and creates the integration branch.
@@ -108,7 +121,7 @@ func (b *build) initialiseOnce(ctx context.Context) (initialised, error) {
 			break
 		}
 	}
-	return out, b.mirror.SetRef(ctx, b.site.integration(), base, repo.Any)
+	return out, b.mirror.SetRef(ctx, b.site.integration(), b.fold.pinned().from(), repo.Any)
 }
 
 // commandsFor are the configured ones, or else what the base's files suggest: an

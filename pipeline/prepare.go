@@ -23,6 +23,18 @@ import (
 // default branch alone.
 const ConfigFile = ".github/slipway.yml"
 
+// OwnersRepo is the repository in which an owner configures all the others: by
+// OwnersFile on its default branch, which lies below their own files.
+const (
+	OwnersRepo = ".github"
+	OwnersFile = "slipway.yml"
+)
+
+// OwnersOrigin names the file of an owner where a value is from it.
+func OwnersOrigin(owner string) string {
+	return OwnersFile + " of " + owner + "/" + OwnersRepo
+}
+
 // prepare pins the base, reads the configuration and sets up this claim's
 // clone and crew. What an earlier claim of the build left is removed: it is not
 // trusted and nobody uses it.
@@ -42,8 +54,11 @@ func (b *build) prepare(ctx context.Context) error {
 		}
 	}
 	var err error
-	if b.conf, err = b.configured(ctx, b.mirror, b.fold.pinned().ConfigSHA); err != nil {
+	if err = b.configure(ctx); err != nil {
 		return err
+	}
+	if f := b.Request.Follow; f != nil && f.Work == FixCI {
+		b.conf.Pipeline.CheckCI = true // it was asked for
 	}
 	if b.Request.MaxParallel > 0 {
 		b.conf.Limits.MaxParallelIssues = min(b.Request.MaxParallel, b.conf.Limits.MaxParallelIssues)
@@ -99,7 +114,8 @@ func (e *Engine) target(ctx context.Context, conf config.Repo, run, role string)
 }
 
 // Configuration is what a build of the repository would go by now: its file on
-// the default branch over the layers below. A bad one is a *config.Error.
+// the default branch over its owner's over the layers below. A bad one is a
+// *config.Error.
 func (e *Engine) Configuration(ctx context.Context, f Forge, r forge.Repo) (config.Repo, error) {
 	mirror, err := e.Mirror(ctx, r)
 	if err != nil {
@@ -118,26 +134,48 @@ func (e *Engine) Configuration(ctx context.Context, f Forge, r forge.Repo) (conf
 	if err != nil {
 		return config.Repo{}, err
 	}
-	return e.configured(ctx, mirror, trunk)
-}
-
-// configured is the repository's file at a commit over the layers below it.
-func (e *Engine) configured(ctx context.Context, mirror *repo.Mirror, commit string) (config.Repo, error) {
-	text, err := mirror.File(ctx, commit, ConfigFile)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return config.Repo{}, err
-	}
-	return e.Layered(text)
-}
-
-// Layered is the text of a repository's file, empty where there is none, over
-// the layers below it. The error of a bad one is a *config.Error.
-func (e *Engine) Layered(text []byte) (config.Repo, error) {
-	own, err := config.Parse(text, ConfigFile)
+	owners, err := f.OwnersFile(ctx)
 	if err != nil {
 		return config.Repo{}, err
 	}
-	conf := own.Over(e.Defaults)
+	return e.configured(ctx, mirror, r, pinned{ConfigSHA: trunk, Owners: string(owners)})
+}
+
+// configure reads the configuration that the build has pinned.
+func (b *build) configure(ctx context.Context) (err error) {
+	b.conf, err = b.configured(ctx, b.mirror, b.Request.Repo, b.fold.pinned())
+	return err
+}
+
+// configured is the repository's file at the pinned commit over the layers below
+// it.
+func (e *Engine) configured(ctx context.Context, mirror *repo.Mirror, r forge.Repo, at pinned) (config.Repo, error) {
+	text, err := mirror.File(ctx, at.ConfigSHA, ConfigFile)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return config.Repo{}, err
+	}
+	return e.Layered(Files{Own: text, Owners: []byte(at.Owners), Owner: r.Owner})
+}
+
+// Files configure a repository. The text is empty where there is no such file.
+type Files struct {
+	Own    []byte // ConfigFile of the repository
+	Owners []byte // OwnersFile of its owner
+	Owner  string // whose that is
+}
+
+// Layered is a repository's own file over its owner's over the layers below.
+// The error of a bad one is a *config.Error, which names the file.
+func (e *Engine) Layered(files Files) (config.Repo, error) {
+	owners, err := config.Parse(files.Owners, OwnersOrigin(files.Owner))
+	if err != nil {
+		return config.Repo{}, err
+	}
+	own, err := config.Parse(files.Own, ConfigFile)
+	if err != nil {
+		return config.Repo{}, err
+	}
+	conf := own.Over(owners.Over(e.Defaults))
 	if e.Only != "" {
 		return conf, nil // resolved otherwise, and checked there
 	}

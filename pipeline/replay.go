@@ -305,7 +305,7 @@ func signalOf(e step.Entry) (Signal, bool) {
 		if key != keyResume || json.Unmarshal(e.Outcome, &again) != nil {
 			return s, false
 		}
-		s, said = Signal{ID: again.Signal, Kind: ResumeSignal}, Said{By: again.By}
+		s, said = Signal{ID: again.Signal, Kind: ResumeSignal}, Said{By: again.By, Repo: again.Repo}
 	}
 	var err error
 	s.Body, err = json.Marshal(said)

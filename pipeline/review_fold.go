@@ -48,9 +48,10 @@ type reviewBegun struct {
 // reviewPinned is what is reviewed. Nothing in it changes afterwards.
 type reviewPinned struct {
 	Pull      forge.Pull     `json:"pull"`
-	BaseTip   string         `json:"base_tip"`   // of the base branch
-	BaseSHA   string         `json:"base_sha"`   // where the change begins
-	ConfigSHA string         `json:"config_sha"` // of the default branch
+	BaseTip   string         `json:"base_tip"`                // of the base branch
+	BaseSHA   string         `json:"base_sha"`                // where the change begins
+	ConfigSHA string         `json:"config_sha"`              // of the default branch
+	Owners    string         `json:"owners_config,omitempty"` // text of the owner's OwnersFile
 	Earlier   *review.Result `json:"earlier,omitempty"`
 }
 

@@ -286,7 +286,7 @@ func (v *reviewing) prepare(ctx context.Context) error {
 	}
 	var err error
 	pin := v.fold.pinned()
-	if v.conf, err = v.configured(ctx, v.mirror, pin.ConfigSHA); err != nil {
+	if v.conf, err = v.configured(ctx, v.mirror, v.Request.Repo, pinned{ConfigSHA: pin.ConfigSHA, Owners: pin.Owners}); err != nil {
 		return err
 	}
 	if v.site, err = v.newSite(ctx, v.mirror, v.Request.Repo, v.Request.Review, v.log); err != nil {
@@ -353,7 +353,11 @@ func (v *reviewing) pin(ctx context.Context) (reviewPinned, error) {
 		return reviewPinned{}, fmt.Errorf("get a credential for git: %w", err)
 	}
 	remote := repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}
-	p := reviewPinned{Pull: pull}
+	owners, err := v.Forge.OwnersFile(ctx)
+	if err != nil {
+		return reviewPinned{}, err
+	}
+	p := reviewPinned{Pull: pull, Owners: string(owners)}
 	if p.BaseTip, err = v.mirror.Fetch(ctx, remote, pull.Base); err != nil {
 		return p, err
 	}

@@ -152,13 +152,13 @@ var claimsOf = regexp.MustCompile(`(?s)<data name="claims">\n(.*?)\n</data>`)
 func (a pullAgents) Run(ctx context.Context, c runtime.Call, _ func(runtime.Event)) (runtime.Result, error) {
 	if a.w.answer != nil {
 		if v, err := a.w.answer(ctx, c); v != nil || err != nil {
-			return answered(v), err
+			return replied(v), err
 		}
 	}
 	if c.Role == review.LensRole {
 		_, lens, _ := strings.Cut(c.Step, "review/")
 		lens, _, _ = strings.Cut(lens, "/")
-		return answered(review.Remarks{Findings: append([]review.Remark{}, a.w.found[lens]...)}), nil
+		return replied(review.Remarks{Findings: append([]review.Remark{}, a.w.found[lens]...)}), nil
 	}
 	var claims []review.Claim
 	if err := json.Unmarshal([]byte(claimsOf.FindStringSubmatch(c.Prompt)[1]), &claims); err != nil {
@@ -168,10 +168,10 @@ func (a pullAgents) Run(ctx context.Context, c runtime.Call, _ func(runtime.Even
 	for _, claim := range claims {
 		out.Verdicts = append(out.Verdicts, review.Verdict{ID: claim.ID, Verdict: finding.Confirmed, Confidence: 95, Reason: "It happens."})
 	}
-	return answered(out), nil
+	return replied(out), nil
 }
 
-func answered(v any) runtime.Result {
+func replied(v any) runtime.Result {
 	text, _ := json.Marshal(v)
 	return runtime.Result{Output: text, Text: string(text), Stop: "end_turn"}
 }

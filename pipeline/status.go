@@ -2,9 +2,13 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/finding"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
@@ -17,18 +21,80 @@ type Journals interface {
 // Read is the account of a build as its journal tells it now; a build that no
 // worker has claimed yet is queued.
 func Read(ctx context.Context, from Journals, job string) (report.Build, error) {
-	entries, err := from.Entries(ctx, job, 0)
+	fold, begun, err := folded(ctx, from, job)
 	if err != nil {
-		return report.Build{}, fmt.Errorf("read the journal of %s: %w", job, err)
+		return report.Build{}, err
 	}
-	fold := NewFold()
-	for _, e := range entries {
-		fold.Add(e)
-	}
-	if len(entries) == 0 {
+	if !begun {
 		return report.Build{ID: job, State: report.Queued}, nil
 	}
 	return fold.Report(time.Now()), nil
+}
+
+// OpenFindings are what the newest review of a build's own diff left open.
+func OpenFindings(ctx context.Context, from Journals, job string) ([]finding.Entry, error) {
+	fold, _, err := folded(ctx, from, job)
+	if err != nil || fold.reviewed() == nil {
+		return nil, err
+	}
+	return fold.reviewed().Open, nil
+}
+
+// Home is the repository of a build as it is reached now: where it was resumed
+// last, or where it was asked for. A repository gets other names and owners, and
+// the App other installations.
+func Home(ctx context.Context, from Journals, req Request) (forge.Repo, error) {
+	fold, _, err := folded(ctx, from, req.Build)
+	if err != nil || fold.home == (forge.Repo{}) {
+		return req.Repo, err
+	}
+	return fold.home, nil
+}
+
+// Resumed is where the last resume among the signals leads a build, or where it
+// was asked for.
+func Resumed(req Request, signals []Signal) forge.Repo {
+	home := req.Repo
+	for _, s := range signals {
+		var said Said
+		if s.Kind == ResumeSignal && json.Unmarshal(s.Body, &said) == nil && said.Repo != (forge.Repo{}) {
+			home = said.Repo
+		}
+	}
+	return home
+}
+
+func folded(ctx context.Context, from Journals, job string) (fold *Fold, begun bool, err error) {
+	entries, err := from.Entries(ctx, job, 0)
+	if err != nil {
+		return nil, false, fmt.Errorf("read the journal of %s: %w", job, err)
+	}
+	fold = NewFold()
+	for _, e := range entries {
+		fold.Add(e)
+	}
+	return fold, len(entries) > 0, nil
+}
+
+// GivenUp is the account of a build that the queue has buried for that cause: its
+// journal knows nothing of it, and would say for ever that it runs.
+func GivenUp(b report.Build, cause string) report.Build {
+	if b.State.Final() {
+		return b // what came after its end failed
+	}
+	why := "the build was given up: " + cause
+	if b.Cause != "" {
+		why = b.Cause + "; " + why
+	}
+	b.State, b.Cause, b.Gate, b.Permits = report.NeedsHuman, why, nil, nil
+	b.Next = b.Typed("resume", "")
+	b.Stages = slices.Clone(b.Stages)
+	for i, s := range b.Stages {
+		if s.State == "running" {
+			b.Stages[i].State = "failed"
+		}
+	}
+	return b
 }
 
 // GiveUp says in public that no worker takes the build up any more, and why.
@@ -38,14 +104,15 @@ func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause erro
 	if err != nil {
 		return err
 	}
-	b.ID, b.State, b.Title, b.Ticket = req.Build, report.NeedsHuman, req.title(), req.Ticket.Number
-	b.Cause = "the build was given up: " + cause.Error()
-	b.Prefix = req.Prefix
-	b.Next = b.Typed("resume", "")
+	b.Title, b.Ticket, b.Prefix = req.title(), req.Ticket.Number, req.Prefix
+	b = GivenUp(b, cause.Error())
 	comment := req.Comment
 	comment.Body = report.Comment(b)
 	if _, err := f.EnsureComment(ctx, comment); err != nil {
 		return fmt.Errorf("say that the build is given up: %w", err)
+	}
+	if req.Trigger == (forge.Subject{}) {
+		return nil
 	}
 	return f.React(ctx, req.Trigger, "confused")
 }

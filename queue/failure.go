@@ -15,6 +15,23 @@ var ErrDraining = errors.New("the worker is shutting down")
 // counts as a retry but is never the last.
 func Later(until time.Time, cause error) error { return &laterError{until, cause} }
 
+// Turn is what a task returns to wait its turn until a time: a Later whose cause
+// is shown, and is no retry.
+func Turn(until time.Time, cause error) error { return &laterError{until, uncharged{cause}} }
+
+// uncharged is a cause that counts as no retry.
+type uncharged struct{ error }
+
+func (u uncharged) Unwrap() error { return u.error }
+
+// charge is how many retries a job pays that is parked for a cause.
+func charge(cause error) int {
+	if _, free := errors.AsType[uncharged](cause); cause == nil || free {
+		return 0
+	}
+	return 1
+}
+
 // Never is what a task returns when running it again would fail again.
 func Never(cause error) error { return &neverError{cause} }
 

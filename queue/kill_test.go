@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -42,6 +43,13 @@ func child(role string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if role == "chaos" {
+		if err := workInChaos(s); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	name := os.Getenv(childName)
 	l, err := s.Claim(ctx, name, "journal")
 	for errors.Is(err, queue.ErrEmpty) {
@@ -66,7 +74,7 @@ func child(role string) int {
 
 func openChild(ctx context.Context) (queue.Store, error) {
 	if url := os.Getenv(childURL); url != "" {
-		return queue.OpenRedis(ctx, queue.RedisOptions{URL: url, Dir: os.Getenv(childDir)})
+		return queue.OpenRedis(ctx, queue.RedisOptions{URL: url, Dir: os.Getenv(childDir), Log: slog.New(slog.DiscardHandler)})
 	}
 	return queue.OpenSQLite(ctx, os.Getenv(childDir))
 }

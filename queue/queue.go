@@ -164,7 +164,7 @@ type Store interface {
 	Done(ctx context.Context, l *Lease) error
 	// Park puts the job aside until a time or a signal, whichever is first.
 	// A zero until waits for a signal alone. A nil cause is a wait that is not
-	// charged; a cause counts as a retry. A signal not yet returned by Extend
+	// charged; a cause counts as a retry, but for that of a Turn. A signal not yet returned by Extend
 	// on this lease makes the job claimable at once.
 	Park(ctx context.Context, l *Lease, until time.Time, cause error) error
 	// Bury settles the job as failed for good, with the same exception as Done.

@@ -314,13 +314,9 @@ func (s *SQLite) Park(ctx context.Context, l *Lease, until time.Time, cause erro
 		if unread || due.Valid && !until.After(now) {
 			state, due, until = Queued, sql.NullInt64{Int64: 0, Valid: true}, time.Time{}
 		}
-		charge := 0
-		if cause != nil {
-			charge = 1
-		}
 		_, err := t.exec(`UPDATE jobs SET state = ?, due = ?, not_before = ?, retries = retries + ?, crashes = 0, cause = ?,
 			worker = '', until = 0, updated = ? WHERE n = ?`,
-			string(state), due, nanos(until), charge, text(cause), nanos(now), h.n)
+			string(state), due, nanos(until), charge(cause), text(cause), nanos(now), h.n)
 		return err
 	})
 }

@@ -18,6 +18,7 @@ import (
 //
 //	nil                   done
 //	Later(until, cause)   parked
+//	Turn(until, cause)    parked, at no charge
 //	Never(cause)          buried
 //	any other error       parked with exponential back-off, after 8 times buried
 //	panic                 buried, the stack is logged
@@ -43,7 +44,8 @@ type Slot struct {
 	Run func(ctx context.Context, t *Task) error
 	// GivenUp, if set, says in public that a job is about to be buried, and why:
 	// it failed for good, panicked, failed too often, or brought down its worker
-	// 5 times in a row, in which case Run is not called.
+	// 5 times in a row, in which case Run is not called. Where it fails, and not
+	// for good, the job is tried again later and is about to be buried once more.
 	GivenUp func(ctx context.Context, t *Task, cause error) error
 }
 
@@ -211,6 +213,7 @@ func (w *Worker) execute(ctx context.Context, s Slot, l *Lease) (finished bool, 
 		say := func(ctx context.Context, t *Task) error { return s.GivenUp(ctx, t, cause) }
 		if err := protect(minding, say, t); err != nil {
 			log.Error("cannot report that the job is given up", "err", err)
+			result = postpone(result, err, l)
 		}
 	}
 	end(nil)
@@ -251,6 +254,21 @@ func burial(result error, retries int, draining bool) error {
 		return nil
 	}
 	return fmt.Errorf("given up after %d retries: %w", retries, result)
+}
+
+// postpone puts a burial off that nobody could be told of, as often again as the
+// job itself is tried. It does not where telling will never work, nor where to
+// run the job once more would do harm: it panicked, or brought down its worker.
+func postpone(result, untold error, l *Lease) error {
+	_, never := errors.AsType[*neverError](untold)
+	_, panicked := errors.AsType[*panicError](result)
+	if never || panicked || l.Crashes >= giveUpCrashes || l.Job.Retries >= 2*maxRetries {
+		return result
+	}
+	if turn, ok := errors.AsType[*laterError](untold); ok {
+		return turn
+	}
+	return Later(time.Now().Add(backOff(l.Job.Retries)), fmt.Errorf("%v; and nobody could be told: %w", result, untold))
 }
 
 // protect is the boundary at which a task's panic stops.

@@ -104,6 +104,7 @@ func TestWorkerSettles(t *testing.T) {
 		{"never", []error{fmt.Errorf("build: %w", queue.Never(broken))}, queue.Buried, 1, 0, "build: " + broken.Error(), 0, time.Second},
 		{"never, without a cause", []error{queue.Never(nil)}, queue.Buried, 1, 0, "failed for good", 0, time.Second},
 		{"later, not charged", []error{queue.Later(bubbleTime.Add(time.Minute), nil)}, queue.Done, 2, 0, "", time.Minute, time.Minute + 2*time.Second},
+		{"one's turn, not charged", []error{fmt.Errorf("write: %w", queue.Turn(bubbleTime.Add(time.Minute), broken))}, queue.Done, 2, 0, "", time.Minute, time.Minute + 2*time.Second},
 		{"later, charged", []error{queue.Later(bubbleTime.Add(time.Minute), broken)}, queue.Done, 2, 1, "", time.Minute, time.Minute + 2*time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -575,6 +576,61 @@ func TestBurialIsTold(t *testing.T) {
 				}
 				if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 					t.Errorf("told %q, want %q", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A job is not buried before somebody was told, unless that will never work.
+func TestABurialThatNobodyCouldBeToldOf(t *testing.T) {
+	away := errors.New("GitHub is away")
+	for name, c := range map[string]struct {
+		result error // nil panics
+		untold func(n int) error
+		told   int // how often telling was tried
+		runs   int
+		within time.Duration
+	}{
+		"told the third time": {queue.Never(errors.New("no such repository")), func(n int) error {
+			if n < 3 {
+				return away
+			}
+			return nil
+		}, 3, 3, time.Minute},
+		"told when its turn came": {queue.Never(errors.New("no such repository")), func(n int) error {
+			if n < 2 {
+				return fmt.Errorf("comment: %w", queue.Turn(time.Now().Add(time.Hour), away))
+			}
+			return nil
+		}, 2, 2, time.Hour + time.Minute},
+		"never told":                   {queue.Never(errors.New("no such repository")), func(int) error { return away }, 17, 17, 3 * time.Hour},
+		"told by nobody that is there": {queue.Never(errors.New("no such repository")), func(int) error { return queue.Never(away) }, 1, 1, time.Minute},
+		"after all retries":            {errors.New("502"), func(int) error { return away }, 9, 17, 3 * time.Hour},
+		"a panic":                      {nil, func(int) error { return away }, 1, 1, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *queue.SQLite) {
+				put(t, s, "a")
+				runs, told, start := 0, 0, time.Now()
+				w := worker(s, func(context.Context, *queue.Task) error {
+					if runs++; c.result == nil {
+						panic("boom")
+					}
+					return c.result
+				})
+				w.Slots[0].GivenUp = func(context.Context, *queue.Task, error) error {
+					told++
+					return c.untold(told)
+				}
+				drain := work(t, w)
+				for !lookUp(t, s, "a").State.Finished() {
+					time.Sleep(time.Second)
+				}
+				took := time.Since(start)
+				drain()
+				if j := lookUp(t, s, "a"); j.State != queue.Buried || told != c.told || runs != c.runs || took > c.within {
+					t.Errorf("job is %s after %d runs and %d tries to tell in %s: %s", j.State, runs, told, took, j.Cause)
 				}
 			})
 		})

@@ -304,7 +304,7 @@ func (r *Repository) Rerun(ctx context.Context, run forge.CIRun) error {
 	case run.App == actionsApp && mentions(err, "already running"): // with another job of its workflow
 		return nil
 	case code == http.StatusForbidden, code == http.StatusNotFound, code == http.StatusUnprocessableEntity:
-		return fmt.Errorf("%w: %w", forge.ErrNoRerun, err)
+		return fmt.Errorf("%w: %s", forge.ErrNoRerun, whyNot(err))
 	case !uncertain(err):
 		return err
 	}
@@ -313,6 +313,16 @@ func (r *Repository) Rerun(ctx context.Context, run forge.CIRun) error {
 		return nil
 	}
 	return errors.Join(err, looked)
+}
+
+// whyNot is GitHub's reason in its own words, or in ours where people can do
+// something about it.
+func whyNot(err error) string {
+	if mentions(err, "permissions requested are not granted") {
+		return "the App has no permission actions: write"
+	}
+	e, _ := errors.AsType[*github.ErrorResponse](err)
+	return e.Message
 }
 
 func (r *Repository) rerun(ctx context.Context, run forge.CIRun) error {

@@ -43,10 +43,13 @@ func newOffice(t *testing.T) *office {
 	must(t, err)
 	o.h, err = handlers.New(handlers.Options{
 		Jobs: o.store, GitHub: w.app, AppID: registered.ID, Slug: registered.Slug,
-		Account:  func(ctx context.Context, j queue.Job) (report.Build, error) { return pipeline.Read(ctx, o.store, j.ID) },
+		Account: func(ctx context.Context, j queue.Job) (report.Build, error) { return pipeline.Read(ctx, o.store, j.ID) },
+		Home: func(ctx context.Context, r pipeline.Request) (forge.Repo, error) {
+			return pipeline.Home(ctx, o.store, r)
+		},
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
-		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return false, nil },
+		Proposed: func(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) { return nil, nil },
 		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},

@@ -10,12 +10,12 @@ import (
 	"github.com/google/go-github/v60/github"
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
-	"github.com/slipway-dev/slipway/queue"
 )
 
-// errNoAccess says that GitHub no longer lets the App into a repository. No
-// repetition helps, so it comes as a queue.Never.
-var errNoAccess = errors.New("GitHub no longer lets the App into the repository")
+// ErrNoAccess says that GitHub does not let the App into a repository. Of one that
+// it was in before, no repetition helps. Of a new installation it may only be too
+// early: GitHub sends its webhooks before all of GitHub knows it.
+var ErrNoAccess = errors.New("GitHub does not let the App into the repository")
 
 // outOfReach is what a deleted repository and a withdrawn one look like.
 const outOfReach = "the App does not reach the repository any more"
@@ -30,7 +30,7 @@ func noAccess(err error) error {
 	case code == http.StatusNotFound,
 		code == http.StatusForbidden && strings.Contains(said, "suspended"),
 		code == http.StatusUnprocessableEntity && strings.Contains(said, "repository"):
-		return queue.Never(fmt.Errorf("%w: %w", errNoAccess, err))
+		return fmt.Errorf("%w: %w", ErrNoAccess, err)
 	}
 	return err
 }
@@ -47,7 +47,7 @@ func (a *App) Gone(ctx context.Context, r forge.Repo, t forge.Ticket, pull int) 
 		func() (forge.Gone, error) { return a.pullClosed(ctx, r, pull) },
 	} {
 		gone, err := look()
-		if errors.Is(err, errNoAccess) {
+		if errors.Is(err, ErrNoAccess) {
 			return forge.Gone{Why: outOfReach}, nil
 		}
 		if err != nil || gone.Why != "" {
@@ -85,7 +85,7 @@ func (a *App) moved(ctx context.Context, r forge.Repo) (gone forge.Gone, err err
 		case have.GetArchived():
 			gone.Why = "the repository was archived"
 		case !strings.EqualFold(have.GetFullName(), r.String()):
-			gone.Why = "the repository is " + have.GetFullName() + " now, where a new build has to be asked for"
+			gone.Why = "the repository is " + have.GetFullName() + " now, where the build can be resumed"
 		}
 		return nil
 	})

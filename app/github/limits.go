@@ -15,7 +15,7 @@ import (
 )
 
 // Later says that GitHub, or our own pace, wants the caller to come back at a
-// certain time. Nothing was done. It comes as the cause of a queue.Later, so a
+// certain time. Nothing was done. It comes as the cause of a queue.Turn, so a
 // task that returns it is parked until then.
 type Later struct {
 	At    time.Time
@@ -27,7 +27,7 @@ func (l *Later) Error() string {
 	return fmt.Sprintf("wait until %s: %s", l.At.UTC().Format(time.RFC3339), l.Cause)
 }
 
-func (l *Later) park() error { return queue.Later(l.At, l) }
+func (l *Later) park() error { return queue.Turn(l.At, l) }
 
 func asLater(err error) (*Later, bool) { return errors.AsType[*Later](err) }
 
@@ -48,9 +48,9 @@ func limited(resp *http.Response, now time.Time) (*Later, error) {
 		return &Later{At: retryAfter(after, now), Cause: "GitHub's secondary rate limit"}, nil
 	}
 	if resp.Header.Get("X-RateLimit-Remaining") == "0" {
-		at := now.Add(minimumWait)
-		if reset, err := strconv.ParseInt(resp.Header.Get("X-RateLimit-Reset"), 10, 64); err == nil && reset > now.Unix() {
-			at = time.Unix(reset, 0)
+		at, known := resetOf(resp, now)
+		if !known {
+			at = now.Add(minimumWait)
 		}
 		return &Later{At: at, Cause: "GitHub's hourly rate limit"}, nil
 	}
@@ -62,6 +62,29 @@ func limited(resp *http.Response, now time.Time) (*Later, error) {
 		return nil, err
 	}
 	return &Later{At: now.Add(minimumWait), Cause: "GitHub's secondary rate limit"}, nil
+}
+
+// spent says until when to wait after an answer that used the last of the quota;
+// nil where some is left.
+func spent(resp *http.Response, now time.Time) *Later {
+	if at, known := resetOf(resp, now); known && resp.Header.Get("X-RateLimit-Remaining") == "0" {
+		return &Later{At: at, Cause: "GitHub's hourly rate limit"}
+	}
+	return nil
+}
+
+// resetOf is when an exhausted quota is full again, if the answer says so and it
+// is not past: by GitHub's clock, because ours may be ahead of it.
+func resetOf(resp *http.Response, now time.Time) (at time.Time, known bool) {
+	theirs, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		theirs = now
+	}
+	reset, err := strconv.ParseInt(resp.Header.Get("X-RateLimit-Reset"), 10, 64)
+	if err != nil || reset <= theirs.Unix() {
+		return now, false
+	}
+	return now.Add(time.Unix(reset, 0).Sub(theirs)), true
 }
 
 // retryAfter reads seconds or a date.

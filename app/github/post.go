@@ -15,32 +15,6 @@ import (
 
 var _ review.Forge = (*Repository)(nil)
 
-// Pull reads a pull request.
-func (r *Repository) Pull(ctx context.Context, number int) (forge.Pull, error) {
-	return r.pull(ctx, number)
-}
-
-// Pull reads a pull request. It is not found where the number is an issue's.
-func (a *App) Pull(ctx context.Context, r forge.Repo, number int) (pull forge.Pull, found bool, err error) {
-	pull, err = a.desk(r).pull(ctx, number)
-	if status(err) == http.StatusNotFound {
-		return forge.Pull{}, false, nil
-	}
-	return pull, err == nil, err
-}
-
-func (d desk) pull(ctx context.Context, number int) (forge.Pull, error) {
-	var have *github.PullRequest
-	err := d.call(ctx, fmt.Sprintf("read pull request #%d", number), func(ctx context.Context, c *github.Client) (err error) {
-		have, _, err = c.PullRequests.Get(ctx, d.repo.Owner, d.repo.Name, number)
-		return err
-	})
-	if err != nil {
-		return forge.Pull{}, err
-	}
-	return pullOf(have), nil
-}
-
 // EnsureReview makes sure that one review of ours carries the marker. Reviews can
 // be neither removed nor made twice the same: it looks for the marker before it
 // creates one, and after a create that may have failed.

@@ -18,7 +18,7 @@ import (
 var (
 	handlersMay = github.InstallationPermissions{
 		Issues:       github.String("write"), // comments, reactions, labels
-		PullRequests: github.String("read"),  // is there one for the ticket already?
+		PullRequests: github.String("write"), // reactions and answers in reviews
 	}
 	buildMay = github.InstallationPermissions{
 		Contents:     github.String("read"), // which branches are there
@@ -26,7 +26,8 @@ var (
 		PullRequests: github.String("write"),
 		Checks:       github.String("write"),
 	}
-	gitMay = github.InstallationPermissions{Contents: github.String("write")}
+	readMay = github.InstallationPermissions{Contents: github.String("read")}
+	gitMay  = github.InstallationPermissions{Contents: github.String("write")}
 	// The checks of others have a token of their own, so that an installation
 	// that did not grant it all can still be published to.
 	checksMay = github.InstallationPermissions{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/palantir/go-githubapp/githubapp"
@@ -30,19 +31,38 @@ var pauses = [...]time.Duration{200 * time.Millisecond, time.Second, 3 * time.Se
 // and turns refusals for reasons of rate into a Later. An installation of 0 is
 // the App itself, which is not paced.
 func (a *App) careful(installation int64) githubapp.ClientMiddleware {
+	shared := newManners(a.o.Limits, installation)
 	return func(next http.RoundTripper) http.RoundTripper {
-		return carefulTransport{next: next, limits: a.o.Limits, installation: installation}
+		return carefulTransport{next: next, manners: shared}
 	}
 }
 
-type carefulTransport struct {
-	next         http.RoundTripper
+// manners are what all clients of an installation share in this process.
+type manners struct {
 	limits       Limiter
 	installation int64
+	line         chan struct{} // who is at its head takes turns; those behind come in their order
+
+	mu      sync.Mutex // guards below
+	waiting int        // to write, in line or at its head
+	held    *Later     // GitHub's word that nothing be sent before a time; nil if there was none
+}
+
+func newManners(limits Limiter, installation int64) *manners {
+	return &manners{limits: limits, installation: installation, line: make(chan struct{}, 1)}
+}
+
+type carefulTransport struct {
+	*manners
+	next http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t carefulTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := t.hold(); err != nil {
+		closeBody(r)
+		return nil, err
+	}
 	if t.installation != 0 && mutates(r) {
 		if err := t.pace(r.Context(), r.Method == http.MethodPost); err != nil {
 			closeBody(r)
@@ -86,35 +106,90 @@ func (t carefulTransport) once(r *http.Request) (*http.Response, error) {
 	}
 	if later != nil {
 		closeResponse(resp)
+		t.obey(later)
 		return nil, later.park()
 	}
+	if last := spent(resp, time.Now()); last != nil {
+		t.obey(last)
+	}
+	// By this header go-github would refuse to send, in an error of its own that
+	// looks like any other. We do it instead.
+	resp.Header.Del("X-RateLimit-Reset")
 	return resp, nil
 }
 
-// pace waits for a write's turn.
-func (t carefulTransport) pace(ctx context.Context, creates bool) error {
-	bucket := fmt.Sprintf("github/%d/", t.installation)
-	if creates {
-		if err := t.turn(ctx, bucket+"create", createLimit); err != nil {
-			return err
-		}
+// hold is GitHub's word to wait, while it lasts: whoever goes on sending is
+// limited for longer.
+func (m *manners) hold() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.held == nil || !time.Now().Before(m.held.At) {
+		return nil
 	}
-	return t.turn(ctx, bucket+"write", writeLimit)
+	return m.held.park()
 }
 
-func (t carefulTransport) turn(ctx context.Context, bucket string, limit queue.Limit) error {
-	start := time.Now()
+func (m *manners) obey(l *Later) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.held == nil || l.At.After(m.held.At) {
+		m.held = l
+	}
+}
+
+// pace waits for a write's turn, behind those who came before. Where too many
+// did, it says when the turn may come.
+func (m *manners) pace(ctx context.Context, creates bool) error {
+	ahead, leave := m.enter()
+	defer leave()
+	if ahead*writeLimit[0].Per >= patience {
+		return ownPace(ahead * writeLimit[0].Per)
+	}
+	select {
+	case m.line <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-m.line }()
+	return m.turn(ctx, creates)
+}
+
+// enter counts a write in. ahead is how many came before.
+func (m *manners) enter() (ahead time.Duration, leave func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ahead = time.Duration(m.waiting)
+	m.waiting++
+	return ahead, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.waiting--
+	}
+}
+
+// ownPace hands a write back that would wait too long in its slot.
+func ownPace(wait time.Duration) error {
+	late := &Later{At: time.Now().Add(wait), Cause: "our own pace of writing to GitHub"}
+	return late.park()
+}
+
+// turn takes a turn from the limits that all processes share. What a create takes
+// of the minute and the hour it takes last, at the instant in which it is sent.
+func (m *manners) turn(ctx context.Context, creates bool) error {
+	start, bucket := time.Now(), fmt.Sprintf("github/%d/", m.installation)
 	for {
-		wait, err := t.limits.Take(ctx, bucket, 1, limit)
+		wait, err := m.limits.Take(ctx, bucket+"write", 1, writeLimit)
+		if err == nil && wait <= 0 && creates {
+			wait, err = m.limits.Take(ctx, bucket+"create", 1, createLimit)
+		}
 		if err != nil {
 			return fmt.Errorf("take a turn to write: %w", err)
 		}
 		if wait <= 0 {
-			return nil
+			return m.hold() // GitHub may have said so since
 		}
 		if time.Since(start)+wait > patience {
-			late := &Later{At: time.Now().Add(wait), Cause: "our own pace of writing to GitHub"}
-			return late.park()
+			return ownPace(wait)
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return err

@@ -69,7 +69,7 @@ func TestWritesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []time.Duration
 		start := time.Now()
-		tr := carefulTransport{limits: windows{}, installation: 7, next: roundTrip(func(*http.Request) (*http.Response, error) {
+		tr := carefulTransport{manners: newManners(windows{}, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
 			sent = append(sent, time.Since(start))
 			return answer(http.StatusOK, "{}"), nil
 		})}
@@ -91,7 +91,7 @@ func TestWritesArePaced(t *testing.T) {
 func TestALongWaitIsHandedBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		created := 0
-		tr := carefulTransport{limits: windows{}, installation: 7, next: roundTrip(func(*http.Request) (*http.Response, error) {
+		tr := carefulTransport{manners: newManners(windows{}, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
 			created++
 			return answer(http.StatusCreated, "{}"), nil
 		})}
@@ -115,7 +115,7 @@ func TestALongWaitIsHandedBack(t *testing.T) {
 
 func TestPacingEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := carefulTransport{limits: windows{}, installation: 7, next: roundTrip(func(*http.Request) (*http.Response, error) {
+		tr := carefulTransport{manners: newManners(windows{}, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
 			return answer(http.StatusOK, "{}"), nil
 		})}
 		if err := send(t.Context(), t, tr, "PATCH", "/x"); err != nil {
@@ -151,7 +151,7 @@ func TestOnlyReadsAreRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				attempts := 0
-				tr := carefulTransport{limits: windows{}, installation: 7, next: roundTrip(func(r *http.Request) (*http.Response, error) {
+				tr := carefulTransport{manners: newManners(windows{}, 7), next: roundTrip(func(r *http.Request) (*http.Response, error) {
 					attempts++
 					if body, err := io.ReadAll(r.Body); err != nil || string(body) != "{}" {
 						t.Errorf("attempt %d has body %q, %v", attempts, body, err)
@@ -182,17 +182,20 @@ func TestRefusalsForReasonsOfRate(t *testing.T) {
 		resp *http.Response
 		wait time.Duration // 0: no refusal for reasons of rate
 	}{
-		"success":                     {answer(200, "{}", "X-RateLimit-Remaining", "0"), 0},
-		"403 about permissions":       {answer(403, permission, "X-RateLimit-Remaining", "4999"), 0},
-		"403 with Retry-After":        {answer(403, secondary, "Retry-After", "17"), 17 * time.Second},
-		"429 with Retry-After":        {answer(429, secondary, "Retry-After", "17"), 17 * time.Second},
-		"403 with an empty quota":     {answer(403, "{}", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(now.Unix()+900, 10)), 15 * time.Minute},
-		"429 with an empty quota":     {answer(429, "{}", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(now.Unix()+900, 10)), 15 * time.Minute},
-		"an empty quota without time": {answer(403, "{}", "X-RateLimit-Remaining", "0"), time.Minute},
-		"403 that only says so":       {answer(403, secondary, "X-RateLimit-Remaining", "4000"), time.Minute},
-		"429 that says nothing":       {answer(429, ""), time.Minute},
-		"a date":                      {answer(429, "", "Retry-After", now.Add(30*time.Second).UTC().Format(http.TimeFormat)), 30 * time.Second},
-		"nonsense":                    {answer(429, "", "Retry-After", "soon"), time.Minute},
+		"success":                 {answer(200, "{}", "X-RateLimit-Remaining", "0"), 0},
+		"403 about permissions":   {answer(403, permission, "X-RateLimit-Remaining", "4999"), 0},
+		"403 with Retry-After":    {answer(403, secondary, "Retry-After", "17"), 17 * time.Second},
+		"429 with Retry-After":    {answer(429, secondary, "Retry-After", "17"), 17 * time.Second},
+		"403 with an empty quota": {answer(403, "{}", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(now.Unix()+900, 10)), 15 * time.Minute},
+		"429 with an empty quota": {answer(429, "{}", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(now.Unix()+900, 10)), 15 * time.Minute},
+		"an empty quota, and a clock of ours that is ahead":  {answer(403, "{}", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(now.Unix()+900, 10), "Date", now.Add(-time.Minute).UTC().Format(http.TimeFormat)), 16 * time.Minute},
+		"an empty quota, and a clock of ours that is behind": {answer(403, "{}", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(now.Unix()+900, 10), "Date", now.Add(time.Minute).UTC().Format(http.TimeFormat)), 14 * time.Minute},
+		"an empty quota that is full again":                  {answer(403, "{}", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(now.Unix()-1, 10)), time.Minute},
+		"an empty quota without time":                        {answer(403, "{}", "X-RateLimit-Remaining", "0"), time.Minute},
+		"403 that only says so":                              {answer(403, secondary, "X-RateLimit-Remaining", "4000"), time.Minute},
+		"429 that says nothing":                              {answer(429, ""), time.Minute},
+		"a date":                                             {answer(429, "", "Retry-After", now.Add(30*time.Second).UTC().Format(http.TimeFormat)), 30 * time.Second},
+		"nonsense":                                           {answer(429, "", "Retry-After", "soon"), time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			later, err := limited(tc.resp, now)
@@ -221,7 +224,7 @@ func TestRefusalsForReasonsOfRate(t *testing.T) {
 
 func TestALimitIsNotRepeated(t *testing.T) {
 	attempts := 0
-	tr := carefulTransport{limits: windows{}, installation: 7, next: roundTrip(func(*http.Request) (*http.Response, error) {
+	tr := carefulTransport{manners: newManners(windows{}, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
 		attempts++
 		return answer(http.StatusTooManyRequests, "", "Retry-After", "1"), nil
 	})}

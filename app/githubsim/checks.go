@@ -2,6 +2,7 @@ package githubsim
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -128,7 +129,7 @@ func (h shaper) check(r *repo, k *check) checkShape {
 			AnnotationsCount: len(k.Annotations), AnnotationsURL: url + "/annotations",
 		},
 	}
-	out.Suite = h.suite(r, find(r.Suites, func(s *suite) bool { return s.ID == k.Suite }))
+	out.Suite = h.suite(r, r.suite(k.Suite))
 	return out
 }
 
@@ -156,26 +157,41 @@ func (h shaper) branchAt(r *repo, sha string) *string {
 }
 
 // suiteOutcome is complete when every run is, and as bad as the worst. Of runs
-// with one name the newest counts. A suite without runs waits for its App.
+// with one name the newest counts. A suite without runs waits for its App, and
+// so does one that was asked for again, until its App writes to a run of it.
 func suiteOutcome(r *repo, s *suite) (status string, conclusion *string) {
+	if s.Again {
+		return "queued", nil
+	}
 	worst, order := "success", []string{"success", "neutral", "skipped", "cancelled", "timed_out", "action_required", "failure"}
-	seen := map[string]bool{}
-	for _, k := range slices.Backward(r.Checks) {
-		if k.Suite != s.ID || seen[k.Name] {
-			continue
-		}
-		seen[k.Name] = true
-		if k.Status != "completed" {
+	status = "queued"
+	for k := range newest(r, s) {
+		if status = "completed"; k.Status != "completed" {
 			return "in_progress", nil
 		}
 		if slices.Index(order, k.Conclusion) > slices.Index(order, worst) {
 			worst = k.Conclusion
 		}
 	}
-	if len(seen) == 0 {
-		return "queued", nil
+	if status == "queued" {
+		return status, nil
 	}
-	return "completed", &worst
+	return status, &worst
+}
+
+// newest are the runs of a suite that count: the newest of each name.
+func newest(r *repo, s *suite) iter.Seq[*check] {
+	return func(yield func(*check) bool) {
+		seen := map[string]bool{}
+		for _, k := range slices.Backward(r.Checks) {
+			if k.Suite != s.ID || seen[k.Name] {
+				continue
+			}
+			if seen[k.Name] = true; !yield(k) {
+				return
+			}
+		}
+	}
 }
 
 type checkRequest struct {
@@ -324,6 +340,7 @@ func createCheck(c *call) (answer, error) {
 		s = &suite{ID: c.st.next(), App: c.app.ID, HeadSHA: in.HeadSHA, Created: now}
 		c.repo.Suites = append(c.repo.Suites, s)
 	}
+	s.Again = false
 	k := &check{ID: c.st.next(), App: c.app.ID, Suite: s.ID, HeadSHA: in.HeadSHA, Status: "queued", Started: now}
 	in.apply(k, now)
 	c.repo.Checks = append(c.repo.Checks, k)
@@ -332,6 +349,10 @@ func createCheck(c *call) (answer, error) {
 		c.s.emitCheck(c.repo, k, "completed", c.me(), nil)
 	}
 	return created(c.shape().check(c.repo, k))
+}
+
+func (r *repo) suite(id int64) *suite {
+	return find(r.Suites, func(s *suite) bool { return s.ID == id })
 }
 
 func (c *call) check() (*check, error) {
@@ -368,6 +389,7 @@ func updateCheck(c *call) (answer, error) {
 	}
 	before := k.Status
 	in.apply(k, c.s.now())
+	c.repo.suite(k.Suite).Again = false
 	if before != "completed" && k.Status == "completed" {
 		c.s.emitCheck(c.repo, k, "completed", c.me(), nil)
 	}

@@ -240,6 +240,7 @@ func (s *Server) beginRun(r *repo, c *ciScript, step ciStep) {
 		})
 	} else {
 		u := find(r.Suites, func(u *suite) bool { return u.App == a.ID && u.HeadSHA == step.SHA })
+		u.Again = false
 		k := &check{
 			ID: step.Ends, App: a.ID, Suite: u.ID, Name: run.Name, HeadSHA: step.SHA, Status: "in_progress", Started: s.now(),
 			Script: c.ID, Entry: step.Entry, Attempt: step.Attempt,
@@ -279,7 +280,7 @@ func (s *Server) endRun(ctx context.Context, r *repo, c *ciScript, step *ciStep)
 		}
 	}
 	s.emitCheck(r, k, "completed", a.bot(), nil)
-	u := find(r.Suites, func(u *suite) bool { return u.ID == k.Suite })
+	u := r.suite(k.Suite)
 	if status, _ := suiteOutcome(r, u); status != "completed" {
 		return nil
 	}

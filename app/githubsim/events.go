@@ -137,7 +137,7 @@ func (s *Server) emit(r *repo, name string, e event, by string) {
 		if !i.covers(r) || !slices.Contains(a.Events, name) && !forOwner(name, e.Action) {
 			continue
 		}
-		if e.Check != nil && forOwner(name, e.Action) && e.Check.App.ID != a.ID {
+		if forOwner(name, e.Action) && (e.Check != nil && e.Check.App.ID != a.ID || e.Suite != nil && e.Suite.App.ID != a.ID) {
 			continue
 		}
 		e.Installation = &installationInEvent{ID: i.ID, NodeID: node("Installation", i.ID)}
@@ -145,9 +145,11 @@ func (s *Server) emit(r *repo, name string, e event, by string) {
 	}
 }
 
-// forOwner tells the events that the App of a check run gets unasked.
+// forOwner tells the events that the App of a check run or suite gets unasked,
+// and no other App gets.
 func forOwner(name, action string) bool {
-	return name == "check_run" && (action == "rerequested" || action == "requested_action")
+	return name == "check_run" && (action == "rerequested" || action == "requested_action") ||
+		name == "check_suite" && action == "rerequested"
 }
 
 func (s *Server) post(a *app, i *installation, r *repo, name string, e event) {

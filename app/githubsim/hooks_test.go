@@ -31,6 +31,7 @@ func TestWebhooksOfEverything(t *testing.T) {
 	}))(t)
 	must(w.PressButton(ctx, githubsim.Press{Repo: "octo/shop", Check: run.GetID(), By: "maria"}))(t)
 	must(w.PressButton(ctx, githubsim.Press{Repo: "octo/shop", Check: run.GetID(), Action: "fix", By: "maria"}))(t)
+	must(w.RerunChecks(ctx, githubsim.Rerun{Repo: "octo/shop", SHA: run.GetHeadSHA(), By: "maria"}))(t)
 	must(w.Review(ctx, githubsim.ReviewSpec{Repo: "octo/shop", Number: pr, Event: "REQUEST_CHANGES", Body: "No", By: "rita",
 		Remarks: []githubsim.Remark{{Path: "main.go", Line: 4, Body: "Why?"}}}))(t)
 	must(w.Merge(ctx, githubsim.PullRef{Repo: "octo/shop", Number: pr, By: "rita"}))(t)
@@ -40,7 +41,7 @@ func TestWebhooksOfEverything(t *testing.T) {
 		"installation.created", "issues.opened", "issues.labeled", "issues.unlabeled", "issue_comment.created",
 		"issue_comment.edited", "issue_comment.deleted", "issues.closed", "push.", "pull_request.opened",
 		"check_run.created", "check_run.completed", "check_run.rerequested", "check_run.requested_action",
-		"pull_request_review.submitted", "pull_request_review_comment.created", "push.", "pull_request.closed", "ping.",
+		"check_suite.rerequested", "pull_request_review.submitted", "pull_request_review_comment.created", "push.", "pull_request.closed", "ping.",
 	}
 	var names []string
 	seen := map[string]bool{}
@@ -142,5 +143,48 @@ func TestWebhooksTwiceAndOutOfOrder(t *testing.T) {
 	}
 	if !slices.Equal(order, []string{"second", "first", "third"}) {
 		t.Fatalf("came as %q", order)
+	}
+}
+
+// A check that is asked for again waits until its App writes to it, and is not
+// touched by the asking.
+func TestASuiteThatIsAskedForAgainWaitsForItsApp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, githubsim.Options{})
+	c := w.client(t, nil)
+	head := got(c.Repositories.GetBranch(t.Context(), "octo", "shop", "main", 0))(t).GetCommit().GetSHA()
+	run := got(c.Checks.CreateCheckRun(t.Context(), "octo", "shop", github.CreateCheckRunOptions{
+		Name: "build", HeadSHA: head, Status: github.String("completed"), Conclusion: github.String("failure"),
+	}))(t)
+	stands := func(want string) {
+		t.Helper()
+		suites := got(c.Checks.ListCheckSuitesForRef(t.Context(), "octo", "shop", head, nil))(t)
+		still := got(c.Checks.GetCheckRun(t.Context(), "octo", "shop", run.GetID()))(t)
+		if len(suites.CheckSuites) != 1 || suites.CheckSuites[0].GetStatus() != want || still.GetConclusion() != "failure" {
+			t.Fatalf("the suite is %v, the run %s; want %s and failure", suites.CheckSuites, still.GetConclusion(), want)
+		}
+	}
+	stands("completed")
+	for _, ask := range []func() error{
+		func() error {
+			_, err := w.PressButton(t.Context(), githubsim.Press{Repo: "octo/shop", Check: run.GetID(), By: "maria"})
+			return err
+		},
+		func() error {
+			_, err := w.RerunChecks(t.Context(), githubsim.Rerun{Repo: "octo/shop", SHA: head, By: "maria"})
+			return err
+		},
+	} {
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+		stands("queued")
+		got(c.Checks.UpdateCheckRun(t.Context(), "octo", "shop", run.GetID(), github.UpdateCheckRunOptions{
+			Name: "build", Status: github.String("completed"), Conclusion: github.String("failure"),
+		}))(t)
+		stands("completed")
+	}
+	if _, err := w.RerunChecks(t.Context(), githubsim.Rerun{Repo: "octo/shop", SHA: "c0ffee", By: "maria"}); err == nil {
+		t.Error("a commit without checks was taken")
 	}
 }

@@ -26,7 +26,7 @@ func rerequestCheck(c *call) (answer, error) {
 	case k.Status != "completed":
 		return answer{}, unprocessable("This check run is not rerequestable")
 	}
-	c.s.emitCheck(c.repo, k, "rerequested", c.me(), nil)
+	c.s.rerequest(c.repo, k, c.me())
 	return created(emptyShape{})
 }
 

@@ -3,6 +3,7 @@ package githubsim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -304,7 +305,7 @@ func (s *Server) PressButton(ctx context.Context, press Press) (Done, error) {
 		}
 		st.ensureUser(press.By, "")
 		if press.Action == "" {
-			s.emitCheck(r, k, "rerequested", press.By, nil)
+			s.rerequest(r, k, press.By)
 			if k.Script != 0 {
 				return s.repeat(ctx, r, k)
 			}
@@ -317,6 +318,55 @@ func (s *Server) PressButton(ctx context.Context, press Press) (Done, error) {
 			}
 		}
 		return fmt.Errorf("check run %d has no button %q", press.Check, press.Action)
+	})
+}
+
+// rerequest asks the App of a check run for it again. The run stays as it is;
+// its suite waits until the App has written to it.
+func (s *Server) rerequest(r *repo, k *check, by string) {
+	r.suite(k.Suite).Again = true
+	s.emitCheck(r, k, "rerequested", by, nil)
+}
+
+// A Rerun is GitHub's own button that runs all checks of a commit again.
+type Rerun struct {
+	Repo string `json:"repo"`
+	SHA  string `json:"sha"`
+	By   string `json:"by"`
+}
+
+// RerunChecks asks every App that has check runs on a commit for them again.
+// Those of a scripted CI are run again.
+func (s *Server) RerunChecks(ctx context.Context, again Rerun) (Done, error) {
+	return Done{}, s.change(func(st *state) error {
+		r, err := st.named(again.Repo)
+		if err != nil {
+			return err
+		}
+		st.ensureUser(again.By, "")
+		asked := false
+		for _, u := range r.Suites {
+			runs := slices.Collect(newest(r, u))
+			if u.HeadSHA != again.SHA || len(runs) == 0 {
+				continue
+			}
+			asked, u.Again = true, true
+			if err := s.emitSuite(ctx, r, u, "rerequested", again.By); err != nil {
+				return err
+			}
+			for _, k := range runs {
+				if k.Script == 0 {
+					continue
+				}
+				if err := s.repeat(ctx, r, k); err != nil {
+					return err
+				}
+			}
+		}
+		if !asked {
+			return fmt.Errorf("no checks on %s in %s", again.SHA, again.Repo)
+		}
+		return nil
 	})
 }
 
@@ -337,9 +387,16 @@ type Remark struct {
 	Body string `json:"body"`
 }
 
+// Reviewed is a review that was given, with its remarks in their order.
+type Reviewed struct {
+	ID      int64   `json:"id"`
+	Remarks []int64 `json:"remarks"`
+}
+
 // Review reviews a pull request.
-func (s *Server) Review(ctx context.Context, spec ReviewSpec) (Done, error) {
-	return Done{}, s.on(spec.Repo, spec.Number, spec.By, func(r *repo, t *thread) error {
+func (s *Server) Review(ctx context.Context, spec ReviewSpec) (Reviewed, error) {
+	var made Reviewed
+	err := s.on(spec.Repo, spec.Number, spec.By, func(r *repo, t *thread) error {
 		if t.Pull == nil {
 			return fmt.Errorf("review: %s#%d is no pull request", spec.Repo, spec.Number)
 		}
@@ -347,9 +404,45 @@ func (s *Server) Review(ctx context.Context, spec ReviewSpec) (Done, error) {
 		for _, remark := range spec.Remarks {
 			in.Comments = append(in.Comments, reviewRemark{Path: remark.Path, Line: remark.Line, Body: remark.Body})
 		}
-		_, err := s.review(ctx, r, t, in, spec.By)
-		return err
+		given, err := s.review(ctx, r, t, in, spec.By)
+		if err != nil {
+			return err
+		}
+		made.ID = given.ID
+		for _, rc := range t.Pull.Comments {
+			if rc.Review == given.ID {
+				made.Remarks = append(made.Remarks, rc.ID)
+			}
+		}
+		return nil
 	})
+	return made, err
+}
+
+// A ReplySpec answers a comment of a review in its thread.
+type ReplySpec struct {
+	Repo    string `json:"repo"`
+	Number  int    `json:"number"`
+	Comment int64  `json:"comment"`
+	Body    string `json:"body"`
+	By      string `json:"by"`
+}
+
+// Reply answers a comment of a review.
+func (s *Server) Reply(_ context.Context, spec ReplySpec) (Comment, error) {
+	var made Comment
+	err := s.on(spec.Repo, spec.Number, spec.By, func(r *repo, t *thread) error {
+		if t.Pull == nil {
+			return fmt.Errorf("reply: %s#%d is no pull request", spec.Repo, spec.Number)
+		}
+		reply := s.reply(r, t, spec.Comment, spec.Body, spec.By)
+		if reply == nil {
+			return fmt.Errorf("no comment %d in a review of %s#%d", spec.Comment, spec.Repo, spec.Number)
+		}
+		made = Comment{ID: reply.ID, Page: s.shaper().reviewComment(r, t, reply).HTMLURL}
+		return nil
+	})
+	return made, err
 }
 
 // A ReactionSpec is a reaction on a comment, or on the ticket itself when

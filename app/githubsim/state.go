@@ -196,6 +196,8 @@ type reviewComment struct {
 	Hunk      string    `json:"hunk"`
 	Commit    string    `json:"commit"`
 	Created   time.Time `json:"created"`
+
+	Reactions []*reaction `json:"reactions"`
 }
 
 type suite struct {
@@ -203,6 +205,7 @@ type suite struct {
 	App     int64     `json:"app"`
 	HeadSHA string    `json:"head_sha"`
 	Created time.Time `json:"created"`
+	Again   bool      `json:"again,omitempty"` // asked for again; nothing was written to it since
 }
 
 type check struct {

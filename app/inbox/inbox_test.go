@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -249,4 +250,46 @@ func TestNothingOfABodyIsLogged(t *testing.T) {
 			t.Fatalf("%q is in the log", secret)
 		}
 	}
+}
+
+// Whatever is sent: what is not signed is never taken, and what is taken comes
+// out of the store as it went in, under a thread of its own repository.
+func FuzzTake(f *testing.F) {
+	for _, body := range []string{
+		`{"action":"created","installation":{"id":7},"repository":{"full_name":"o/r"},"issue":{"number":12}}`,
+		`{"repository":{"full_name":"o/r"},"pull_request":{"number":3}}`, `{"installation":7}`, `{"repository":null}`, `[]`, `null`, `"x"`, `{`, "", "\x00", "{}{}",
+	} {
+		f.Add(guid, "issue_comment", []byte(body), true)
+	}
+	f.Add(guid, "issue_comment", []byte("{}"), false)
+	f.Add("a/../b", "issues\r\nX: y", []byte("{}"), true)
+	f.Fuzz(func(t *testing.T, id, event string, body []byte, signed bool) {
+		s := newShelf()
+		r := request(body, "sha256=00")
+		if signed {
+			r.Header.Set("X-Hub-Signature-256", sign(newSecret, body))
+		}
+		r.Header["X-Github-Delivery"], r.Header["X-Github-Event"] = []string{id}, []string{event}
+		w := httptest.NewRecorder()
+		newInbox(t, s).ServeHTTP(w, r)
+		if w.Code == http.StatusUnauthorized && !signed || w.Code == http.StatusBadRequest {
+			if len(s.jobs) > 0 {
+				t.Fatalf("refused with %d, and taken: %+v", w.Code, s.jobs)
+			}
+			return
+		}
+		if w.Code != http.StatusAccepted || !signed || len(s.jobs) != 1 {
+			t.Fatalf("status %d, signed %t, %d jobs", w.Code, signed, len(s.jobs))
+		}
+		var d inbox.Delivery
+		var want, got bytes.Buffer
+		if err := errors.Join(json.Unmarshal(s.jobs[id].Payload, &d), json.Compact(&want, body), json.Compact(&got, d.Body)); err != nil || d.Event != event {
+			t.Fatalf("stored %+v, %v", s.jobs[id], err)
+		}
+		// Marshal writes what browsers would mistake in another notation.
+		var before, after any
+		if err := errors.Join(json.Unmarshal(want.Bytes(), &before), json.Unmarshal(got.Bytes(), &after)); err != nil || !reflect.DeepEqual(before, after) {
+			t.Fatalf("the body came out as %s, %v", got.Bytes(), err)
+		}
+	})
 }

@@ -41,6 +41,7 @@ type server struct {
 	store    *queue.SQLite
 	listener net.Listener // of the next Slipway
 	url      string       // of the webhook
+	cast     string       // directory of its agents
 	ticket   int
 
 	mu    sync.Mutex
@@ -109,6 +110,7 @@ func newShore(t *testing.T) *server {
 func (s *server) serve(agents cast, tune ...func(*pipeline.Engine)) (slipway *app.App, stop func()) {
 	s.Helper()
 	dir, _ := agents.hire(s.T)
+	s.cast = dir
 	quiet := slog.New(slog.DiscardHandler)
 	engine, err := app.NewEngine(s.conf, app.Agents{
 		Runtime: "command", Command: []string{"sh", filepath.Join(dir, "agent.sh")}, Readable: []string{dir}, Environ: os.Environ(),

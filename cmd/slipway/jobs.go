@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-dev/slipway/app"
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/report"
@@ -43,7 +44,7 @@ func newStatus(o *options) *cobra.Command {
 				if isReview(j) {
 					return o.reviewStatus(ctx, store, j)
 				}
-				b, err := pipeline.Read(ctx, store, j.ID)
+				b, err := app.Account(ctx, store, j)
 				if err != nil {
 					return environment(err)
 				}
@@ -51,7 +52,7 @@ func newStatus(o *options) *cobra.Command {
 					return json.NewEncoder(os.Stdout).Encode(b)
 				}
 				fmt.Println(report.Status(b))
-				if j.Cause != "" {
+				if j.Cause != "" && !b.State.Final() {
 					fmt.Printf("\nqueue: %s, %s\n", j.State, j.Cause)
 				}
 				return nil
@@ -89,9 +90,6 @@ func newList(o *options) *cobra.Command {
 					line, err := lineOf(ctx, store, j)
 					if err != nil {
 						return err
-					}
-					if j.State == queue.Buried {
-						line.State = report.Failed
 					}
 					if o.json {
 						if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {
@@ -172,7 +170,7 @@ resumes its own.`,
 
 // reopen puts an ended build that something is left of back in the queue.
 func reopen(ctx context.Context, store queue.Store, j queue.Job) error {
-	account, err := pipeline.Read(ctx, store, j.ID)
+	account, err := app.Account(ctx, store, j)
 	if err != nil {
 		return environment(err)
 	}
@@ -207,7 +205,7 @@ func newLogs(o *options) *cobra.Command {
 				v := newView(o, j.ID)
 				v.live = v.live && follow
 				v.catchUp(ctx, store)
-				for follow && !v.watch.Fold.Report(time.Now()).State.Final() {
+				for follow && !j.State.Finished() && !v.watch.Fold.Report(time.Now()).State.Final() {
 					if err := store.Wait(ctx, queue.SignalsOf(j.ID)); err != nil {
 						return nil //nolint:nilerr // Ctrl-C ends following; that is no failure
 					}

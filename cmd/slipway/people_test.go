@@ -289,10 +289,31 @@ func TestButtonsOfABuildsCheck(t *testing.T) {
 	if comments, _ := s.wroteSince(before); len(comments) != 1 || !strings.Contains(comments[0], "The button `Re-run` needs the role **write**") {
 		t.Errorf("comments %q", comments)
 	}
+	shown := func() string {
+		suites, _, err := s.hub().Checks.ListCheckSuitesForRef(t.Context(), "harbour", "greeter", check.GetHeadSHA(), nil)
+		must(t, err)
+		for _, u := range suites.CheckSuites {
+			if u.GetApp().GetSlug() == "slipway" {
+				return u.GetStatus() + "/" + u.GetConclusion()
+			}
+		}
+		return "nothing"
+	}
+	if got := shown(); got != "completed/cancelled" {
+		t.Errorf("after a reader pressed GitHub's Re-run, GitHub shows the check as %s", got)
+	}
 	press("mira", "Re-run")
 	until(t, time.Minute, "it is not gone on with", func() bool { return len(s.keys(build, "g2/")) > 0 })
 	s.says("mira", "/cancel")
 	s.rest()
+	_, err = s.sim.RerunChecks(t.Context(), githubsim.Rerun{Repo: fullName, SHA: check.GetHeadSHA(), By: "mira"})
+	must(t, err)
+	until(t, time.Minute, "it is not gone on with when all checks are run again", func() bool { return len(s.keys(build, "g3/")) > 0 })
+	s.says("mira", "/cancel")
+	s.rest()
+	if got := shown(); got != "completed/cancelled" {
+		t.Errorf("at the end GitHub shows the check as %s", got)
+	}
 	if jobs := s.jobs(pipeline.KindBuild); len(jobs) != 1 || jobs[0].ID != build {
 		t.Errorf("builds %+v", jobs)
 	}

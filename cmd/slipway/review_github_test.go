@@ -70,8 +70,8 @@ func (s *server) reviewed(c *github.Client, number int) (r reviewed) {
 	return r
 }
 
-// volatile is what differs between two runs of one flow.
-var volatile = []struct {
+// varying is what differs between two runs of one flow.
+var varying = []struct {
 	shape *regexp.Regexp
 	by    string
 }{
@@ -102,7 +102,7 @@ func (r reviewed) print() string {
 			c.GetOutput().GetTitle(), c.GetOutput().GetSummary(), c.GetOutput().GetText(), c.GetOutput().GetAnnotationsCount())
 	}
 	text := b.String()
-	for _, v := range volatile {
+	for _, v := range varying {
 		text = v.shape.ReplaceAllString(text, v.by)
 	}
 	return text

@@ -26,6 +26,7 @@ type Name string
 const (
 	Build   Name = "build"
 	Review  Name = "review"
+	Fix     Name = "fix"
 	Approve Name = "approve"
 	Revise  Name = "revise"
 	Reject  Name = "reject"
@@ -80,6 +81,10 @@ var specs = []Spec{
 			{"--focus", "LENS,LENS", setFocus},
 			{"--severity", "S", setSeverity},
 		},
+	},
+	{
+		Name: Fix, Role: forge.Write, Usage: "fix [finding ids | ci | conflicts | text]",
+		Help: "change this pull request: apply the findings with these numbers, or all; mend CI; merge its base; or do what you say",
 	},
 	{Name: Approve, Role: forge.Write, Usage: "approve HASH", Help: "build the plan, or start the subagent, that this names"},
 	{Name: Revise, Role: forge.Write, Usage: "revise TEXT", text: "TEXT", Help: "have the plan that waits made anew, with what you say"},

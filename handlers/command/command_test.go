@@ -117,7 +117,7 @@ func TestParseNamesTheFieldAndTheRule(t *testing.T) {
 		"a dropped letter":        {"/cancl", "/", "command", "did you mean cancel?"},
 		"a slip in approve":       {"/aprove 0123abc", "/", "command", "did you mean approve?"},
 		"a slip in resume":        {"/resuem", "/", "command", "did you mean resume?"},
-		"unknown to us by name":   {"/slipway deploy", "/slipway ", "command", "the commands are build, review, approve, revise, reject, answer, steer, cancel, resume, status, config, help"},
+		"unknown to us by name":   {"/slipway deploy", "/slipway ", "command", "the commands are build, review, fix, approve, revise, reject, answer, steer, cancel, resume, status, config, help"},
 		"revise nothing":          {"/revise", "/", "revise", "needs a text: revise TEXT"},
 		"revise blanks":           {"/revise \t\r\n \r\n", "/", "revise", "needs a text: revise TEXT"},
 		"answer nothing":          {"/answer", "/", "answer", "needs a text: answer TEXT"},
@@ -172,7 +172,7 @@ func TestParseNamesTheFieldAndTheRule(t *testing.T) {
 
 func TestRolesAreTheProducts(t *testing.T) {
 	want := map[command.Name]forge.Role{
-		command.Build: forge.Write, command.Review: forge.Triage, command.Status: forge.Triage,
+		command.Build: forge.Write, command.Review: forge.Triage, command.Fix: forge.Write, command.Status: forge.Triage,
 		command.Cancel: forge.Write, command.Help: forge.Read,
 		command.Approve: forge.Write, command.Revise: forge.Write, command.Reject: forge.Write,
 		command.Answer: forge.Write, command.Steer: forge.Write, command.Resume: forge.Write,

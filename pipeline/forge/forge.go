@@ -96,9 +96,10 @@ type Pull struct {
 	HeadSHA string `json:"head_sha"` // commit
 	Title   string `json:"title"`
 	Body    string `json:"body"`
-	Base    string `json:"base,omitempty"` // branch name
-	Fork    bool   `json:"fork,omitempty"` // Head is in another repository, or in none any more
-	Ref     string `json:"ref,omitempty"`  // what git fetches to have HeadSHA; empty is GitHub's own ref of the pull request
+	Base    string `json:"base,omitempty"`   // branch name
+	Fork    bool   `json:"fork,omitempty"`   // Head is in another repository, or in none any more
+	Ref     string `json:"ref,omitempty"`    // what git fetches to have HeadSHA; empty is GitHub's own ref of the pull request
+	Ticket  int    `json:"ticket,omitempty"` // for which the App opened it; 0 where somebody else did
 }
 
 // An OwnReview is one of ours that should exist on a pull request, found again by
@@ -166,6 +167,7 @@ var (
 	CancelButton = Button{"Cancel", "Stop the build, keep what is finished"}
 	RerunButton  = Button{"Re-run", "Go on with the build from where it ended"}
 	ReviewButton = Button{"Re-run", "Review the pull request again"} // of a review: GitHub's own button has this name
+	FixButton    = Button{"Fix findings", "Have what reviewers found mended"}
 )
 
 // A Note is a remark on one line of a file, shown beside it.
@@ -184,9 +186,10 @@ type Gone struct {
 	Since time.Time
 }
 
-// A Subject is what a reaction is put on: a comment, or the ticket itself when
-// Comment is zero.
+// A Subject is what a reaction is put on: a comment, a remark of a review, or
+// the ticket itself when both are zero.
 type Subject struct {
 	Ticket  int   `json:"ticket"`
 	Comment int64 `json:"comment,omitempty"`
+	Remark  int64 `json:"remark,omitempty"`
 }

@@ -58,6 +58,9 @@ type Forge interface {
 	Pull(ctx context.Context, number int) (forge.Pull, error)
 	// Credential lets git fetch for a short time.
 	Credential(ctx context.Context) (forge.Credential, error)
+	// OwnersFile is the text of the owner's configuration; empty where there is
+	// none, or the App is not let in.
+	OwnersFile(ctx context.Context) ([]byte, error)
 	// EnsureReview makes sure that one review carries the marker. forge.ErrPlaces
 	// says that none was made, because of the place of a remark.
 	EnsureReview(ctx context.Context, r forge.OwnReview) (forge.OwnReview, error)

@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
@@ -67,12 +68,22 @@ func (quiet) Unlabel(context.Context, forge.Repo, int, string) error { return ni
 func (quiet) PullTicket(context.Context, forge.Repo, int) (int, bool, error) {
 	return 0, false, nil
 }
+func (quiet) Pull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {
+	return forge.Pull{}, false, nil
+}
+func (quiet) Review(context.Context, forge.Repo, int, int64) (forge.Review, bool, error) {
+	return forge.Review{}, false, nil
+}
+func (quiet) EnsureAnswer(_ context.Context, _ forge.Repo, a forge.Answer) (forge.Answer, error) {
+	return a, nil
+}
 func (quiet) Gone(context.Context, forge.Repo, forge.Ticket, int) (forge.Gone, error) {
 	return forge.Gone{}, nil
 }
 func (quiet) Checks(context.Context, forge.Repo, string) ([]forge.Check, error) {
 	return nil, nil
 }
+func (quiet) RestateCheck(context.Context, forge.Repo, forge.Check) error { return nil }
 func (quiet) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
 	return c, nil
 }
@@ -144,7 +155,8 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 		Account:  func(context.Context, queue.Job) (report.Build, error) { return report.Build{}, nil },
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
-		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return false, nil },
+		Proposed: func(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) { return nil, nil },
+		Findings: func(context.Context, forge.Repo, forge.Pull) ([]finding.Entry, error) { return nil, nil },
 		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},
