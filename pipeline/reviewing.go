@@ -24,7 +24,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
-// What starts a review, for callers that know no more of it.
+// ReviewRequest is what starts a review, for callers that know no more of it.
 type ReviewRequest = review.Request
 
 // The names by which a review is known outside.

@@ -151,7 +151,7 @@ func TestParseNamesTheFieldAndTheRule(t *testing.T) {
 		"a severity of its own":   {"/review --severity blocker", "/", "--severity", "critical, high, medium or low"},
 		"a path that is none":     {"/review src/[", "/", "path", "pattern of paths"},
 		"a path of the machine":   {"/review /etc/passwd", "/", "path", "pattern of paths"},
-		"a slip in review":        {"/reveiw", "/", "command", "did you mean review?"},
+		"a slip in review":        {"/reviwe", "/", "command", "did you mean review?"},
 		"a locked branch":         {"/build --base x.lock", "/", "--base", "name of a branch"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,7 +39,7 @@ func ReviewBody(r Review) string {
 	if len(remarks) > 0 {
 		p = append(p, section{text: count(len(remarks), "finding") + " on the lines below."})
 	}
-	p = append(p, r.findings("### Not on lines of this change", rest)...)
+	p = append(p, r.findings("### Further findings", rest)...)
 	return append(p, section{text: r.footer()}).limited(bodyLimit, runes)
 }
 
