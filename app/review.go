@@ -9,6 +9,7 @@ import (
 	"math"
 
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -24,6 +25,9 @@ type ReviewClaim struct {
 	Forge    review.Forge
 	Draining <-chan struct{}          // closed: running agent calls finish, none starts; may be nil
 	Heard    func(pipeline.SlotEvent) // is told how agents stand; may be nil
+
+	// Mend queues a follow-up of what is open; nil where that is never asked for.
+	Mend func(ctx context.Context, open []finding.Entry) error
 }
 
 // Review runs the review until it has ended or cannot go on now.
@@ -38,7 +42,7 @@ func (c ReviewClaim) Review(ctx context.Context) (report.Review, error) {
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
 		},
-		Earlier: c.earlier, Again: c.again,
+		Earlier: c.earlier, Again: c.again, Mend: c.Mend,
 	})
 	return final, handBack(err)
 }
@@ -96,7 +100,10 @@ func (a *App) review(ctx context.Context, t *queue.Task) error {
 	}
 	hub := a.hub.ForRepo(req.Repo, req.Pull)
 	defer hub.Close(context.WithoutCancel(ctx))
-	final, err := ReviewClaim{Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub}.Review(ctx)
+	final, err := ReviewClaim{
+		Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub,
+		Mend: func(ctx context.Context, open []finding.Entry) error { return a.handlers.Mend(ctx, req, open) },
+	}.Review(ctx)
 	if err != nil {
 		return shutOut(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers/command"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/queue"
 )
@@ -33,11 +34,8 @@ func (h *Handlers) review(ctx context.Context, t trigger, cmd command.Command, r
 		}
 		number = pull.Number
 	}
-	if cmd.Fix {
-		if role < forge.Write {
-			return h.refuse(ctx, t, command.Spec{Name: command.Review, Role: forge.Write})
-		}
-		return h.answer(ctx, t, refused, fixText(h.Chat.Prefix))
+	if cmd.Fix && role < forge.Write {
+		return h.refuse(ctx, t, command.Spec{Name: command.Review, Role: forge.Write})
 	}
 	pull, found, err := h.GitHub.Pull(ctx, t.repo, number)
 	switch {
@@ -47,6 +45,11 @@ func (h *Handlers) review(ctx context.Context, t trigger, cmd command.Command, r
 		return h.answer(ctx, t, refused, unseenPullText(t.typed))
 	case pull.State == "closed":
 		return h.answer(ctx, t, refused, closedPullText(t.typed))
+	case cmd.Fix && pull.Fork: // it is reviewed all the same
+		if err := h.comment(ctx, t, h.marker("refused", "fix"), forkText(t.typed+" with "+code("--fix"))); err != nil {
+			return err
+		}
+		cmd.Fix = false
 	}
 	open, tracking, err := h.queueReview(ctx, t, cmd, pull)
 	switch {
@@ -110,7 +113,7 @@ func (h *Handlers) queueReview(ctx context.Context, t trigger, cmd command.Comma
 	kept.Body = "" // the review writes its own
 	request := pipeline.ReviewRequest{
 		Review: run, Repo: t.repo, Pull: pull.Number, Full: cmd.Full, Focus: cmd.Focus, Severity: cmd.Severity, Paths: cmd.Paths,
-		Trigger: t.on, Comment: kept, Marker: h.marker("review", run), Prefix: h.Chat.Prefix,
+		Fix: cmd.Fix, Trigger: t.on, Comment: kept, Marker: h.marker("review", run), Prefix: h.Chat.Prefix,
 	}
 	if t.typed != "" {
 		request.By = t.by
@@ -127,6 +130,43 @@ func (h *Handlers) queueReview(ctx context.Context, t trigger, cmd command.Comma
 		return open, tracking, fmt.Errorf("queue the review of %s: %w", once, err)
 	}
 	return open, tracking, nil
+}
+
+// Mend queues a follow-up build of what a review left open, as its asker wanted. It
+// is one for each review. Where another build of the pull request is open, the
+// answer says what to type when that has ended.
+func (h *Handlers) Mend(ctx context.Context, r pipeline.ReviewRequest, open []finding.Entry) error {
+	t := trigger{
+		delivery: r.Review, repo: r.Repo, by: r.By, typed: code(h.Chat.Prefix + "review --fix"),
+		ticket: forge.Ticket{Number: r.Pull, Pull: true},
+	}
+	if done, err := h.put(ctx, pipeline.RunID(t.delivery)); done || err != nil {
+		return err
+	}
+	f, ticket, refusal, err := h.followed(ctx, t)
+	if err != nil {
+		return err
+	}
+	if refusal != "" {
+		return h.answer(ctx, t, refused, refusal)
+	}
+	f.Work, f.Findings = pipeline.Findings, open
+	request, err := h.request(ctx, t, *f, ticket, r.Pull, "")
+	if err != nil {
+		return err
+	}
+	job, err := jobOf(*request)
+	if err != nil {
+		return err
+	}
+	put, _, err := h.Jobs.Put(ctx, job)
+	if err != nil {
+		return fmt.Errorf("queue the follow-up on %s: %w", t.key(), err)
+	}
+	if put.ID != job.ID {
+		return h.answer(ctx, t, refused, mendLaterText(put.ID, h.Chat.Prefix))
+	}
+	return nil
 }
 
 // reviewLink is where a review can be followed.

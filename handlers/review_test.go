@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/queue"
 )
@@ -84,7 +85,6 @@ func TestReviewThatIsRefused(t *testing.T) {
 	}{
 		"by a reader":            {reader, "/review", forge.Pull{Number: 13, State: "open", HeadSHA: head}, "needs the role **triage**"},
 		"to mend, by a triager":  {triager, "/review --fix", forge.Pull{Number: 13, State: "open", HeadSHA: head}, "needs the role **write**"},
-		"to mend":                {maintainer, "/review --fix", forge.Pull{Number: 13, State: "open", HeadSHA: head}, "does not mend findings yet"},
 		"of a closed one":        {maintainer, "/review", forge.Pull{Number: 13, State: "closed", HeadSHA: head}, "is closed"},
 		"of one that is not had": {maintainer, "/review", forge.Pull{Number: 99}, "does not show"},
 	} {
@@ -272,5 +272,42 @@ func TestButtonsOfAReviewsCheck(t *testing.T) {
 	press(w, "d4", triager, "rerequested", "")
 	if got := w.reviews(); len(got) != 2 || !got[1].Full {
 		t.Errorf("Re-run: %+v\n%s", got, w.hub.bodies())
+	}
+}
+
+// TestReviewThatMends hands what is open on to a follow-up, once; a fork is only
+// reviewed.
+func TestReviewThatMends(t *testing.T) {
+	w := newPullWorld(t)
+	w.deliver("d1", asked13(maintainer, "/review --fix"))
+	r := w.reviews()[0]
+	if !r.Fix {
+		t.Fatalf("request %+v", r)
+	}
+	open := []finding.Entry{{Finding: finding.Finding{Title: "A fault"}, ID: "1", Number: 4}}
+	for range 2 {
+		if err := w.h.Mend(t.Context(), r, open); err != nil {
+			t.Fatal(err)
+		}
+	}
+	builds, err := w.shelf.List(t.Context(), queue.Query{Kinds: []string{pipeline.KindBuild}})
+	if err != nil || len(builds) != 1 || builds[0].Once != "o/r#13" {
+		t.Fatalf("%v, %d builds:\n%s", err, len(builds), w.hub.bodies())
+	}
+	var b pipeline.Request
+	if err := json.Unmarshal(builds[0].Payload, &b); err != nil || b.Follow == nil || b.Follow.Work != pipeline.Findings || len(b.Follow.Findings) != 1 || b.By.Login != maintainer.Login {
+		t.Errorf("%v, request %+v", err, b)
+	}
+	again := r
+	again.Review = "r-2"
+	if err := w.h.Mend(t.Context(), again, open); err != nil || !strings.Contains(w.hub.bodies(), "works on this branch") {
+		t.Errorf("beside an open build: %v\n%s", err, w.hub.bodies())
+	}
+
+	w = newPullWorld(t)
+	w.hub.pulls[13] = forge.Pull{Number: 13, State: "open", HeadSHA: head, Fork: true}
+	w.deliver("d1", asked13(maintainer, "/review --fix"))
+	if got := w.reviews(); len(got) != 1 || got[0].Fix || !strings.Contains(w.hub.bodies(), "is in a fork") {
+		t.Errorf("a fork: %+v\n%s", got, w.hub.bodies())
 	}
 }

@@ -59,9 +59,9 @@ func unseenPullText(typed string) string {
 	return fmt.Sprintf("%s was not done: GitHub does not show the pull request.", typed)
 }
 
-func fixText(prefix string) string {
-	return fmt.Sprintf("This server does not mend findings yet: nothing was started. %s without %s reviews; "+
-		"each remark has the way to mend it.", code(prefix+"review"), code("--fix"))
+func mendLaterText(open, prefix string) string {
+	return fmt.Sprintf("The review has ended, and its findings were not handed on: run %s works on this branch. When that has ended, %s mends them.",
+		code(open), code(prefix+"fix"))
 }
 
 func reviewElsewhereText(pull forge.Pull, link string) string {

@@ -32,6 +32,7 @@ const (
 	reviewPost     = "publish/review"  // effect, reviewPosted
 	reviewCheck    = "publish/check"   // effect, nothing
 	reviewComment  = "publish/comment" // effect, nothing
+	reviewMend     = "publish/mend"    // effect, nothing: the follow-up is queued
 	reviewDone     = "done"            // effect, nothing
 )
 

@@ -23,6 +23,7 @@ func (v *reviewing) publish(ctx context.Context) error {
 		{reviewPost, "post the review", v.post},
 		{reviewCheck, "write the check run", v.check},
 		{reviewComment, "write the tracking comment", v.lastWord},
+		{reviewMend, "queue the follow-up", v.mend},
 	} {
 		if v.Request.Pull == 0 {
 			break // a terminal shows it
@@ -102,6 +103,18 @@ func (v *reviewing) post(ctx context.Context) (any, error) {
 	return out, err
 }
 
+// mend has what is open mended, where that was asked for. Of a head that moved the
+// next review does.
+func (v *reviewing) mend(ctx context.Context) (any, error) {
+	r := v.fold.Report(time.Now())
+	open := r.Open()
+	done := r.State == report.ReviewCompleted || r.State == report.ReviewPartial
+	if !v.Request.Fix || !done || r.Moved != "" || len(open) == 0 {
+		return struct{}{}, nil
+	}
+	return struct{}{}, v.Mend(ctx, open)
+}
+
 // externalID names the check run of a review.
 func (v *reviewing) externalID(head string) string { return v.Request.Review + ":" + head }
 
@@ -143,6 +156,9 @@ func reviewCheckRun(r report.Review, id string) forge.Check {
 	check := forge.Check{
 		Name: review.CheckName, HeadSHA: r.Head, ExternalID: id, Status: "completed", Conclusion: report.ReviewConclusion(r),
 		Title: title, Summary: summary, Text: text, Started: r.Started, Buttons: []forge.Button{forge.ReviewButton},
+	}
+	if len(r.Open()) > 0 && !r.Fork {
+		check.Buttons = append(check.Buttons, forge.FixButton)
 	}
 	for _, a := range report.ReviewAnnotations(r) {
 		check.Notes = append(check.Notes, forge.Note(a))

@@ -29,6 +29,7 @@ type pullWorld struct {
 	request review.Request
 	earlier *review.Result
 	again   []string // heads that were queued
+	mended  []finding.Entry
 	signals []Signal // said before the claim
 	found   map[string][]review.Remark
 }
@@ -190,6 +191,7 @@ func (w *pullWorld) try() (report.Review, error) {
 		Request: w.request, Forge: w.hub, Before: w.signals,
 		Extend:  func(context.Context) error { return nil },
 		Earlier: func(context.Context) (*review.Result, error) { return w.earlier, nil },
+		Mend:    func(_ context.Context, open []finding.Entry) error { w.mended = append(w.mended, open...); return nil },
 		Again:   func(_ context.Context, head string) error { w.again = append(w.again, head); return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			if known := o.Recorded; w.heard != nil {
@@ -264,7 +266,12 @@ func TestReviewPostsRemarksOnceAndFollowsThem(t *testing.T) {
 		faulty(finding.High, "a.go", 99, "func F() { _ = w.Flush() }", "The error of Flush is dropped"),
 		faulty(finding.Medium, "b.go", 1, "", "The caller elsewhere breaks"),
 	}
+	w.request.Fix = true
 	first := w.must()
+	if len(w.mended) != 2 || !slices.Contains(w.checked(first).Buttons, forge.FixButton) {
+		t.Errorf("handed on %d findings; buttons %+v", len(w.mended), w.checked(first).Buttons)
+	}
+	w.request.Fix = false
 	if len(w.hub.reviews) != 1 || len(w.hub.reviews[0].Remarks) != 1 || w.hub.reviews[0].Remarks[0].Last != 3 {
 		t.Fatalf("posted %+v", w.hub.reviews)
 	}
