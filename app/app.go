@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
 	"github.com/slipway-dev/slipway/queue"
 )
@@ -76,8 +77,9 @@ func NewWorker(conf config.Server, store queue.Store, engine *pipeline.Engine, l
 	}
 	a := &App{conf: conf, store: store, engine: engine, hub: hub, log: log}
 	a.handlers, err = handlers.New(handlers.Options{
-		Jobs: store, GitHub: hub, Account: a.account, Home: a.home, Approval: a.approval, Settings: a.settings, Proposed: a.proposed, Findings: a.findings, Decide: a.decide,
-		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Chat: conf.Chat,
+		Jobs: store, GitHub: hub, Account: a.account, Reviewed: a.reviewed, Home: a.home, Approval: a.approval, Settings: a.settings, Proposed: a.proposed,
+		Findings: a.findings, Decide: a.decide,
+		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Look: engine.Defaults.Review.Label, Chat: conf.Chat,
 	})
 	if err != nil {
 		return nil, err
@@ -162,8 +164,8 @@ func (a *App) Work(ctx context.Context) error {
 	return err
 }
 
-// worker runs deliveries, which take milliseconds, and builds, which take
-// hours, in slots of their own.
+// worker runs deliveries, which take milliseconds, reviews, which take minutes,
+// and builds, which take hours, in slots of their own.
 func (a *App) worker() *queue.Worker {
 	host, err := os.Hostname()
 	if err != nil {
@@ -174,6 +176,7 @@ func (a *App) worker() *queue.Worker {
 		Slots: []queue.Slot{
 			{Kinds: []string{inbox.Kind}, N: a.conf.Slots.Deliveries, Run: a.deliver, GivenUp: a.giveUpDelivery},
 			{Kinds: []string{pipeline.KindBuild}, N: a.conf.Slots.Builds, Run: a.build, GivenUp: a.giveUp},
+			{Kinds: []string{review.Kind}, N: a.conf.Slots.Reviews, Run: a.review, GivenUp: a.giveUpReview},
 		},
 	}
 }
@@ -248,7 +251,7 @@ func (a *App) build(ctx context.Context, t *queue.Task) error {
 // resumedAt is where a claimed build's repository is reached. A resume that brought
 // the claim about is in no journal yet.
 func resumedAt(t *queue.Task, req pipeline.Request) forge.Repo {
-	return pipeline.Resumed(req, signalsOf(t))
+	return pipeline.Resumed(req, sentBefore(t))
 }
 
 // giveUp says on the ticket that a build is buried.
@@ -312,9 +315,16 @@ func fileOrNone(ctx context.Context, hub *github.Repository, name, ref string) (
 	return text, err
 }
 
-// findings are what the newest build on a pull request of ours left open of its
-// own review.
+// findings are what is open on a pull request: by its last review, or, where
+// nobody reviewed it, by what the newest build on one of ours left of its own.
 func (a *App) findings(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error) {
+	found, err := lastReview(ctx, a.store, review.Key(r, pull.Number))
+	if err != nil {
+		return nil, err
+	}
+	if found != nil {
+		return found.Open, nil
+	}
 	if pull.Ticket == 0 {
 		return nil, nil
 	}

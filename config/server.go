@@ -55,6 +55,7 @@ type Chat struct {
 type Slots struct {
 	Deliveries int // slots.deliveries: webhooks being handled
 	Builds     int // slots.builds
+	Reviews    int // slots.reviews
 }
 
 const (
@@ -84,6 +85,7 @@ var serverKnobs = []knob[Server]{
 	whole("chat.bots_per_day", func(s *Server) *int { return &s.Chat.BotsPerDay }, 1, 10_000),
 	whole("slots.deliveries", func(s *Server) *int { return &s.Slots.Deliveries }, 1, 256),
 	whole("slots.builds", func(s *Server) *int { return &s.Slots.Builds }, 1, 64),
+	whole("slots.reviews", func(s *Server) *int { return &s.Slots.Reviews }, 1, 64),
 	newKnob(pricesKey, func(s *Server) *Prices { return &s.Prices }, readPrices, Prices.String),
 }
 
@@ -92,7 +94,7 @@ var serverKnobs = []knob[Server]{
 // *Error that lists every problem.
 func LoadServer(path string, environ []string) (Server, error) {
 	s := Server{
-		Listen: "127.0.0.1:8080", Sandbox: "auto", Slots: Slots{Deliveries: 16, Builds: 2},
+		Listen: "127.0.0.1:8080", Sandbox: "auto", Slots: Slots{Deliveries: 16, Builds: 2, Reviews: 2},
 		Chat: Chat{Prefix: "/", PerHour: 200, BotsPerDay: 10},
 		Repo: Repo{Models: Models{}, origins: map[string]string{}},
 	}

@@ -53,6 +53,9 @@ func (h checkRun) asks(ctx context.Context, deliveryID string, payload []byte) (
 	if err != nil || button == "" {
 		return trigger{}, false, err
 	}
+	if run, ok := reviewOf(p.check); ok {
+		return h.reviewBehind(ctx, p, run, button)
+	}
 	_, t, found, err := h.buildBehind(ctx, p, button)
 	return t, found, err
 }
@@ -79,7 +82,7 @@ func (h checkSuite) Handle(ctx context.Context, _, deliveryID string, payload []
 	for _, c := range checks {
 		newest[c.Name] = c
 	}
-	for _, name := range []string{configCheck, pipeline.CheckName} {
+	for _, name := range []string{configCheck, pipeline.CheckName, pipeline.ReviewCheckName} {
 		if p.check = newest[name]; p.check.Name == "" {
 			continue
 		}
@@ -174,6 +177,9 @@ func (h *Handlers) press(ctx context.Context, p press, button string) error {
 	if p.check.Name == configCheck {
 		return h.judge(ctx, p.repo, 0, p.check.HeadSHA)
 	}
+	if run, ok := reviewOf(p.check); ok {
+		return h.pressReview(ctx, p, run, button)
+	}
 	build, t, found, err := h.buildBehind(ctx, p, button)
 	if err != nil || !found {
 		return err
@@ -204,6 +210,26 @@ func (h *Handlers) passedOver(ctx context.Context, t trigger, cmd command.Comman
 		return false, err
 	}
 	return true, h.passOver(ctx, t, cmd, build)
+}
+
+// reviewOf is the review that a check run is of.
+func reviewOf(c forge.Check) (run string, ok bool) {
+	run, _, _ = strings.Cut(c.ExternalID, ":")
+	return run, c.Name == pipeline.ReviewCheckName && run != ""
+}
+
+// pressReview does what a button of a review's check run stands for. Re-run looks
+// at everything again: who presses it was not content with what is there.
+func (h *Handlers) pressReview(ctx context.Context, p press, run, button string) error {
+	t, found, err := h.reviewBehind(ctx, p, run, button)
+	if err != nil || !found {
+		return err
+	}
+	cmd := command.Command{Name: pressed[button]}
+	if cmd.Name == command.Resume {
+		cmd, t.review = command.Command{Name: command.Review, Full: true}, ""
+	}
+	return h.run(ctx, t, cmd)
 }
 
 // restate lets GitHub show again how a check run has ended, whatever becomes of

@@ -23,6 +23,7 @@ var atWork = map[command.Name]struct {
 	gate  *report.Gate
 }{
 	command.Build:   {"/build", forge.Write, "", nil},
+	command.Review:  {"/review", forge.Triage, "", nil},
 	command.Fix:     {"/fix ci", forge.Write, "", nil},
 	command.Approve: {"/approve 0123456", forge.Write, report.WaitingApproval, planGate},
 	command.Revise:  {"/revise smaller", forge.Write, report.WaitingApproval, planGate},
@@ -109,6 +110,9 @@ func TestEveryCommandByEverybody(t *testing.T) {
 			t.Run(string(name)+" by "+title, func(t *testing.T) {
 				w := worldAt(t, config.Chat{}, at.state, at.gate)
 				w.hub.roles[p.by.ID] = p.role
+				if name == command.Review {
+					w.hub.offer(forge.Pull{Number: 13, State: "open", HeadSHA: "c0ffee"})
+				}
 				if name == command.Fix {
 					w.hub.pull = &forge.Pull{Number: ourPull, State: "open", Head: "slipway/12-greet", Base: "main"}
 				}
