@@ -132,3 +132,35 @@ func (s *server) fillsUp(t *testing.T, build string) {
 	must(t, os.Symlink("/dev/full", filepath.Join(dir, "prd.md")))
 	write(t, s.cast, map[string]string{"full": ""})
 }
+
+// A build that runs into its limit shows what it has: the branch, a draft, and a
+// check that says that the time was up.
+func TestWhatPeopleReadAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	s := newShore(t)
+	s.hasty = true
+	s.serve(company.but(cast{
+		"sprint_planner.json": planned(`{"name":"add-greet"}`, `{"name":"greet-again","depends_on":["add-greet"]}`),
+		"coder.sh":            "case $step in issue-02/*) exec sleep 600 ;; esac\n" + company["coder.sh"],
+	}), func(e *pipeline.Engine) { e.Defaults.Limits.BuildTimeout = 15 * time.Second })
+	s.ticket = s.open("Greet people")
+	s.says("mira", "/build")
+	until(t, time.Minute, "the build does not end", func() bool {
+		j := s.jobs(pipeline.KindBuild)
+		return len(j) == 1 && j[0].State.Finished()
+	})
+	b, err := app.Account(t.Context(), s.store, s.jobs(pipeline.KindBuild)[0])
+	must(t, err)
+	if b.State != report.TimedOut || b.Pull == nil {
+		t.Fatalf("the build is %s: %s", b.State, b.Cause)
+	}
+	_, checks, comment := s.shown()
+	for _, want := range []string{"the build ran into its limit of 15s", "slipway/1-greet-people", "1 of 2 issues landed", "the build stopped before it landed", "**Next:** `/resume`"} {
+		if !strings.Contains(comment, want) {
+			t.Errorf("the comment does not say %q:\n%s", want, comment)
+		}
+	}
+	if checks["slipway/build"] != "completed/timed_out" {
+		t.Errorf("checks %v", checks)
+	}
+}

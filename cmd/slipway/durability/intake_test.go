@@ -76,6 +76,7 @@ func (quiet) Checks(context.Context, forge.Repo, string) ([]forge.Check, error) 
 func (quiet) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
 	return c, nil
 }
+func (quiet) RestateCheck(context.Context, forge.Repo, forge.Check) error { return nil }
 func (quiet) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {
 	return forge.Pull{}, false, nil
 }
@@ -142,6 +143,7 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 	h, err := handlers.New(handlers.Options{
 		Jobs: store, GitHub: quiet{ids}, AppID: 1, Slug: "slipway",
 		Account:  func(context.Context, queue.Job) (report.Build, error) { return report.Build{}, nil },
+		Home:     func(_ context.Context, r pipeline.Request) (forge.Repo, error) { return r.Repo, nil },
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
 		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return false, nil },
