@@ -19,6 +19,7 @@ import (
 	goruntime "runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/slipway-dev/slipway/config"
@@ -314,6 +315,9 @@ func stopCause(err error) *stopped {
 	}
 	if bad, ok := errors.AsType[*initError](err); ok {
 		return &stopped{State: report.NeedsHuman, Cause: bad.Error()}
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return &stopped{State: report.NeedsHuman, Cause: "the disk of the server is full: " + err.Error()}
 	}
 	if errors.Is(err, agent.ErrFatal) || errors.Is(err, agent.ErrBudget) {
 		return &stopped{State: report.NeedsHuman, Cause: err.Error(), Budget: errors.Is(err, agent.ErrBudget)}

@@ -34,7 +34,11 @@ func (b *build) publish(ctx context.Context) (report.Build, error) {
 	case err != nil:
 		return final, err
 	default:
-		if err := b.show(ctx); err != nil {
+		err := b.show(ctx)
+		if errors.Is(err, forge.ErrRefused) {
+			err = b.refused(ctx, err)
+		}
+		if err != nil {
 			return final, err
 		}
 	}
@@ -49,6 +53,20 @@ func (b *build) publish(ctx context.Context) (report.Build, error) {
 		return b.conclude(page), b.artefact("report.md", []byte(report.Markdown(page)))
 	})
 	return b.fold.Report(time.Now()), errors.Join(err, b.checkpoint())
+}
+
+// refused ends a build of which GitHub refuses a pull request or a check run, with
+// what landed on the branch. One may be refused without the other.
+func (b *build) refused(ctx context.Context, cause error) error {
+	err := b.halt(ctx, stopped{State: report.NeedsHuman, Cause: fmt.Sprintf(
+		"GitHub refused: %v; the build's work is on the branch %s", cause, b.account().Branch)})
+	if !errors.Is(err, errStopped) {
+		return err
+	}
+	if err := b.check(ctx); !errors.Is(err, forge.ErrRefused) {
+		return err
+	}
+	return nil
 }
 
 // errNothing says that there is nothing to show a pull request of.

@@ -61,10 +61,25 @@ type grant struct {
 // GitHub no longer accepts the one it had.
 func (g *group) do(ctx context.Context, what string, fn func(context.Context, *github.Client) error) error {
 	if err := g.try(ctx, fn); err != nil {
-		return fmt.Errorf("%s in %s: %w", what, g.repo, err)
+		return fmt.Errorf("%s in %s: %w", what, g.repo, judged(err))
 	}
 	return nil
 }
+
+// judged makes a refusal a forge.ErrRefused too.
+func judged(err error) error {
+	switch status(err) {
+	case http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity:
+		return refusal{err}
+	}
+	return err
+}
+
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+func (r refusal) Is(target error) bool { return target == forge.ErrRefused }
 
 func (g *group) try(ctx context.Context, fn func(context.Context, *github.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

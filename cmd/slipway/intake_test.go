@@ -40,10 +40,10 @@ type server struct {
 	sim      *githubsim.Server
 	conf     config.Server
 	store    *queue.SQLite
+	cast     string       // directory of the agents
 	hasty    bool         // Slipway writes without a pause, which has tests of its own
 	listener net.Listener // of the next Slipway
 	url      string       // of the webhook
-	cast     string       // directory of its agents
 	ticket   int
 
 	mu    sync.Mutex
@@ -206,13 +206,16 @@ func (s *server) jobs(kind string) []queue.Job {
 	return jobs
 }
 
-// stand is where the jobs stand.
+// stand is where the builds stand, and what else has not come to a good end.
 func (s *server) stand() (text string) {
 	s.Helper()
 	ctx := context.WithoutCancel(s.Context()) // also when the test is over
 	jobs, err := s.store.List(ctx, queue.Query{})
 	must(s.T, err)
 	for _, j := range jobs {
+		if j.Kind == inbox.Kind && j.State == queue.Done {
+			continue
+		}
 		b, err := app.Account(ctx, s.store, j)
 		must(s.T, err)
 		text += fmt.Sprintf("%s %s of %s: %s after %d retries, %q; %s, %q\n", j.Kind, j.ID, j.Key, j.State, j.Retries, j.Cause, b.State, b.Cause)

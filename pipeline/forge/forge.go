@@ -19,6 +19,11 @@ var ErrLater = errors.New("the forge wants to be asked later")
 // early: GitHub sends its webhooks before all of GitHub knows it.
 var ErrNoAccess = errors.New("GitHub does not let the App into the repository")
 
+// ErrRefused says that the forge understood what it was asked and does not do it:
+// for want of a permission, by a rule, or because what it is about is not there.
+// To ask again would end alike; a person has to look.
+var ErrRefused = errors.New("the forge refused")
+
 // A Repo names a repository and how the App reaches it.
 type Repo struct {
 	Owner         string `json:"owner"`

@@ -2,8 +2,8 @@
 // descriptions: every REST request and response by its OpenAPI description,
 // every webhook by its schema. Tests import it, and nothing else.
 //
-// rest.json, webhooks.json and examples.json.gz lie beside the package, where
-// go:embed reaches them. They are made of the npm packages @octokit/openapi,
+// rest.json, webhooks.json and examples.json.gz lie beside the package to be
+// embedded. They are made of the npm packages @octokit/openapi,
 // @octokit/openapi-webhooks and @octokit/webhooks-examples (MIT, by GitHub Inc.
 // and Octokit contributors; see LICENSE.octokit) by the program in trim: make
 // schemas.
