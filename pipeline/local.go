@@ -56,6 +56,11 @@ func (l Local) EnsureDraft(context.Context, forge.Draft) (forge.Pull, error) {
 	return forge.Pull{}, nil
 }
 
+// EnsureReview has nowhere to post one.
+func (l Local) EnsureReview(_ context.Context, r forge.OwnReview) (forge.OwnReview, error) {
+	return r, nil
+}
+
 // EnsureComment has nowhere to write one: the terminal shows the progress.
 func (l Local) EnsureComment(_ context.Context, c forge.Comment) (forge.Comment, error) {
 	return c, nil

@@ -258,7 +258,13 @@ func (f *ReviewFold) tell(r *report.Review) {
 	if found == nil {
 		return
 	}
-	r.Severity, r.Confidence, r.MaxFindings = string(found.Severity), found.MinConfidence, found.MaxFindings
+	r.MaxFindings = found.MaxFindings
+	tellReview(r, found.Result)
+}
+
+// tellReview puts what a review found into its account.
+func tellReview(r *report.Review, found review.Result) {
+	r.Severity, r.Confidence = string(found.Severity), found.MinConfidence
 	r.Findings = slices.Clone(found.Findings)
 	for _, p := range found.Manifest {
 		r.Files = append(r.Files, report.ReviewedFile{Path: p.Path, Skipped: string(p.Skipped)})
