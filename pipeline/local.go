@@ -118,6 +118,9 @@ func (l LocalReview) Credential(context.Context) (forge.Credential, error) {
 // OwnersFile finds none: a directory has no owner.
 func (l LocalReview) OwnersFile(context.Context) ([]byte, error) { return nil, nil }
 
+// AnswerRemark has nothing to answer.
+func (l LocalReview) AnswerRemark(context.Context, string, forge.Answer) error { return nil }
+
 // EnsureReview has nowhere to post one.
 func (l LocalReview) EnsureReview(_ context.Context, r forge.OwnReview) (forge.OwnReview, error) {
 	return r, nil

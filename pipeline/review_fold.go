@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/evidence"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
@@ -30,6 +31,7 @@ const (
 	reviewEnd      = "end"             // choice, reviewStopped: how it ends, before anybody is told
 	reviewMoved    = "publish/moved"   // effect, reviewMove
 	reviewPost     = "publish/review"  // effect, reviewPosted
+	reviewAnswers  = "publish/answers" // effect, nothing
 	reviewCheck    = "publish/check"   // effect, nothing
 	reviewComment  = "publish/comment" // effect, nothing
 	reviewMend     = "publish/mend"    // effect, nothing: the follow-up is queued
@@ -183,6 +185,16 @@ func (f *ReviewFold) isDone() bool   { f.mu.Lock(); defer f.mu.Unlock(); return 
 func (f *ReviewFold) began() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.from }
 
 func (f *ReviewFold) pinned() reviewPinned { f.mu.Lock(); defer f.mu.Unlock(); return *f.pin }
+
+// earlier are the findings of the last review.
+func (f *ReviewFold) earlier() []finding.Entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pin == nil || f.pin.Earlier == nil {
+		return nil
+	}
+	return f.pin.Earlier.Findings
+}
 
 // pinnedHead is the reviewed commit, empty before it is known.
 func (f *ReviewFold) pinnedHead() string {
