@@ -56,6 +56,11 @@ func (l Local) EnsureDraft(context.Context, forge.Draft) (forge.Pull, error) {
 	return forge.Pull{}, nil
 }
 
+// EnsureReview has nowhere to post one.
+func (l Local) EnsureReview(_ context.Context, r forge.OwnReview) (forge.OwnReview, error) {
+	return r, nil
+}
+
 // EnsureComment has nowhere to write one: the terminal shows the progress.
 func (l Local) EnsureComment(_ context.Context, c forge.Comment) (forge.Comment, error) {
 	return c, nil
@@ -112,6 +117,9 @@ func (l LocalReview) Credential(context.Context) (forge.Credential, error) {
 
 // OwnersFile finds none: a directory has no owner.
 func (l LocalReview) OwnersFile(context.Context) ([]byte, error) { return nil, nil }
+
+// AnswerRemark has nothing to answer.
+func (l LocalReview) AnswerRemark(context.Context, string, forge.Answer) error { return nil }
 
 // EnsureReview has nowhere to post one.
 func (l LocalReview) EnsureReview(_ context.Context, r forge.OwnReview) (forge.OwnReview, error) {

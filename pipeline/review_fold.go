@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/evidence"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
@@ -30,6 +31,7 @@ const (
 	reviewEnd      = "end"             // choice, reviewStopped: how it ends, before anybody is told
 	reviewMoved    = "publish/moved"   // effect, reviewMove
 	reviewPost     = "publish/review"  // effect, reviewPosted
+	reviewAnswers  = "publish/answers" // effect, nothing
 	reviewCheck    = "publish/check"   // effect, nothing
 	reviewComment  = "publish/comment" // effect, nothing
 	reviewMend     = "publish/mend"    // effect, nothing: the follow-up is queued
@@ -184,6 +186,16 @@ func (f *ReviewFold) began() time.Time { f.mu.Lock(); defer f.mu.Unlock(); retur
 
 func (f *ReviewFold) pinned() reviewPinned { f.mu.Lock(); defer f.mu.Unlock(); return *f.pin }
 
+// earlier are the findings of the last review.
+func (f *ReviewFold) earlier() []finding.Entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pin == nil || f.pin.Earlier == nil {
+		return nil
+	}
+	return f.pin.Earlier.Findings
+}
+
 // pinnedHead is the reviewed commit, empty before it is known.
 func (f *ReviewFold) pinnedHead() string {
 	f.mu.Lock()
@@ -258,7 +270,13 @@ func (f *ReviewFold) tell(r *report.Review) {
 	if found == nil {
 		return
 	}
-	r.Severity, r.Confidence, r.MaxFindings = string(found.Severity), found.MinConfidence, found.MaxFindings
+	r.MaxFindings = found.MaxFindings
+	tellReview(r, found.Result)
+}
+
+// tellReview puts what a review found into its account.
+func tellReview(r *report.Review, found review.Result) {
+	r.Severity, r.Confidence = string(found.Severity), found.MinConfidence
 	r.Findings = slices.Clone(found.Findings)
 	for _, p := range found.Manifest {
 		r.Files = append(r.Files, report.ReviewedFile{Path: p.Path, Skipped: string(p.Skipped)})

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
@@ -21,6 +24,7 @@ func (v *reviewing) publish(ctx context.Context) error {
 	}{
 		{reviewMoved, "look whether the head moved", v.moved},
 		{reviewPost, "post the review", v.post},
+		{reviewAnswers, "answer what is fixed", v.answer},
 		{reviewCheck, "write the check run", v.check},
 		{reviewComment, "write the tracking comment", v.lastWord},
 		{reviewMend, "queue the follow-up", v.mend},
@@ -87,20 +91,76 @@ func (v *reviewing) post(ctx context.Context) (any, error) {
 	if len(news) == 0 || r.State == report.ReviewCanceled || r.State == report.ReviewFailed {
 		return reviewPosted{}, nil
 	}
-	want := forge.OwnReview{Pull: v.Request.Pull, HeadSHA: r.Head, Marker: v.Request.Marker, Body: report.ReviewBody(r)}
-	for _, e := range r.Remarks() {
-		want.Remarks = append(want.Remarks, forge.OwnRemark(report.ReviewRemark(r, e)))
-	}
 	out := reviewPosted{}
 	for _, e := range news {
 		out.Said = append(out.Said, e.ID)
 	}
-	made, err := v.Forge.EnsureReview(ctx, want)
+	made, err := v.Forge.EnsureReview(ctx, ownReview(r, v.Request.Marker))
 	if errors.Is(err, forge.ErrPlaces) {
 		return reviewPosted{Unsaid: "GitHub took no remark on lines for this commit; every finding is listed here."}, nil
 	}
 	out.URL = made.URL
 	return out, err
+}
+
+// ownReview is what was found as one review of the pull request.
+func ownReview(r report.Review, marker string) forge.OwnReview {
+	want := forge.OwnReview{Pull: r.Pull, HeadSHA: r.Head, Marker: marker, Body: report.ReviewBody(r)}
+	for _, e := range r.Remarks() {
+		want.Remarks = append(want.Remarks, forge.OwnRemark(report.ReviewRemark(r, e)))
+	}
+	return want
+}
+
+// post says on the lines of the build's own draft what its last review left open.
+// Those are debt too: whoever reads the draft finds them where they are.
+func (b *build) post(ctx context.Context) error {
+	found := b.fold.reviewed()
+	if found == nil || len(found.Open) == 0 || b.Request.follows() {
+		return nil
+	}
+	_, err := step.Effect(ctx, b.journal, b.fold.key(keyReview), func(ctx context.Context) (string, error) {
+		own := b.account()
+		if own.Pull == nil || own.Pull.Number == 0 {
+			return "", nil
+		}
+		if err := b.Extend(ctx); err != nil {
+			return "", err
+		}
+		r := report.Review{
+			ID: own.ID, State: report.ReviewCompleted, Repo: own.Repo, Pull: own.Pull.Number, Title: own.Title, URL: own.Pull.URL, Requester: own.Requester,
+			Base: own.Base, BaseSHA: found.Base, Head: found.Head, MaxFindings: b.conf.Review.MaxFindings,
+		}
+		tellReview(&r, *found)
+		made, err := b.Forge.EnsureReview(ctx, ownReview(r, strings.Replace(b.Request.Comment.Marker, " run=", " review=", 1)))
+		if errors.Is(err, forge.ErrPlaces) {
+			b.log.WarnContext(ctx, "the draft gets no remarks on its lines", "error", err)
+			return "", nil // every finding is in its debt table
+		}
+		return made.URL, err
+	})
+	if err != nil {
+		return fmt.Errorf("review the draft: %w", err)
+	}
+	return nil
+}
+
+// answer says under the remarks about findings which this review saw fixed that
+// they are.
+func (v *reviewing) answer(ctx context.Context) (any, error) {
+	r, earlier := v.fold.Report(time.Now()), v.fold.earlier()
+	for _, e := range r.Findings {
+		if e.State != finding.Fixed || !e.Posted || !slices.ContainsFunc(earlier, func(o finding.Entry) bool { return o.ID == e.ID && o.State.Live() }) {
+			continue
+		}
+		err := v.Forge.AnswerRemark(ctx, report.RemarkMarker(e), forge.Answer{
+			Pull: v.Request.Pull, Marker: fmt.Sprintf("<!-- slipway fixed=%s by=%s -->", e.ID, v.Request.Review), Body: report.ReviewFixed(r, e),
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return struct{}{}, nil
 }
 
 // mend has what is open mended, where that was asked for. Of a head that moved the

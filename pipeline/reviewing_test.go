@@ -43,6 +43,7 @@ type pullHub struct {
 	moved   string // what the head is when it is looked at again
 	looked  int
 	reviews []forge.OwnReview
+	answers []forge.Answer
 	checks  map[string]forge.Check // by external id
 	comment forge.Comment
 	reacted string
@@ -75,6 +76,19 @@ func (h *pullHub) EnsureReview(_ context.Context, r forge.OwnReview) (forge.OwnR
 	r.URL = fmt.Sprintf("https://github.example/acme/api/pull/7#pullrequestreview-%d", len(h.reviews)+1)
 	h.reviews = append(h.reviews, r)
 	return r, nil
+}
+
+func (h *pullHub) AnswerRemark(_ context.Context, marker string, a forge.Answer) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, r := range h.reviews {
+		for _, m := range r.Remarks {
+			if m.Marker == marker {
+				h.answers = append(h.answers, a)
+			}
+		}
+	}
+	return nil
 }
 
 func (h *pullHub) EnsureCheck(_ context.Context, c forge.Check) (forge.Check, error) {
@@ -319,6 +333,9 @@ func TestReviewPostsRemarksOnceAndFollowsThem(t *testing.T) {
 	}
 	if len(w.hub.reviews) != 2 || len(w.hub.reviews[1].Remarks) != 1 || !strings.Contains(w.hub.reviews[1].Remarks[0].Body, "finding 3") {
 		t.Errorf("posted %+v", w.hub.reviews)
+	}
+	if len(w.hub.answers) != 1 || !strings.Contains(w.hub.answers[0].Body, "It is returned now.") {
+		t.Errorf("answers %+v", w.hub.answers)
 	}
 	if !strings.Contains(w.hub.comment.Body, "### Paid off") || !strings.Contains(w.hub.comment.Body, "### Carried over") {
 		t.Errorf("the debt is not told:\n%s", w.hub.comment.Body)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/google/go-github/v60/github"
@@ -73,6 +74,9 @@ func (r *Repository) createReview(ctx context.Context, want forge.OwnReview, bod
 	event := "COMMENT"
 	request := &github.PullRequestReviewRequest{CommitID: &want.HeadSHA, Body: &body, Event: &event}
 	for _, m := range want.Remarks {
+		if m.Body = withMarker(m.Body, m.Marker); m.Marker == "" {
+			return nil, errors.New("remark of a review: a marker is needed")
+		}
 		if err := fits("remark of a review", m.Body); err != nil {
 			return nil, err
 		}
@@ -109,4 +113,28 @@ func remarkOf(m forge.OwnRemark) *github.DraftReviewComment {
 		out.StartLine, out.StartSide = &m.First, &side
 	}
 	return out
+}
+
+// AnswerRemark makes sure that our newest remark with that marker has the answer.
+// Where there is no such remark any more, nobody has to be answered.
+func (r *Repository) AnswerRemark(ctx context.Context, marker string, want forge.Answer) error {
+	all, err := r.remarks(ctx, want.Pull)
+	if err != nil {
+		return err
+	}
+	for _, m := range slices.Backward(all) {
+		if m.GetInReplyTo() != 0 || !strings.Contains(m.GetBody(), marker) {
+			continue
+		}
+		mine, err := r.mine(ctx, m.GetUser())
+		if err != nil {
+			return err
+		}
+		if mine {
+			want.Thread = m.GetID()
+			_, err := r.ensureAnswer(ctx, want)
+			return err
+		}
+	}
+	return nil
 }

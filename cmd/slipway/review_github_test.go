@@ -151,7 +151,8 @@ func TestReviewOnGitHub(t *testing.T) {
 	s.says("mira", "/review")
 	s.rest()
 	third := s.reviewed(c, s.ticket)
-	if len(third.comments) != 1 || len(third.reviews) != 1 || len(third.checks) != 1 {
+	answered := len(third.remarks) == 2 && third.remarks[1].GetInReplyTo() == first.remarks[0].GetID() && strings.Contains(third.remarks[1].GetBody(), "Fixed with")
+	if len(third.comments) != 1 || len(third.checks) != 1 || !answered {
 		t.Errorf("after a fix: %s", third.print())
 	}
 	third.golden(t, "fixed")

@@ -134,11 +134,12 @@ type OwnReview struct {
 
 // An OwnRemark is a text on lines of one hunk of a pull request's diff.
 type OwnRemark struct {
-	Path  string `json:"path"`
-	First int    `json:"first"`         // from 1
-	Last  int    `json:"last"`          // inclusive
-	Old   bool   `json:"old,omitempty"` // the lines count in the version before the change
-	Body  string `json:"body"`
+	Path   string `json:"path"`
+	First  int    `json:"first"`         // from 1
+	Last   int    `json:"last"`          // inclusive
+	Old    bool   `json:"old,omitempty"` // the lines count in the version before the change
+	Marker string `json:"marker"`        // hidden text that names the finding; EnsureReview puts it in the body
+	Body   string `json:"body"`
 }
 
 // ErrPlaces says that the forge takes none of a review's remarks, because it does

@@ -86,8 +86,17 @@ func ReviewJSON(r Review) ([]byte, error) {
 type Remark struct {
 	Path        string
 	First, Last int
-	Old         bool // they count in the version before the change
+	Old         bool   // they count in the version before the change
+	Marker      string // hidden in it, by which it is found again
 	Body        string
+}
+
+// RemarkMarker is hidden in the remark about a finding.
+func RemarkMarker(e finding.Entry) string { return "<!-- slipway finding=" + e.ID + " -->" }
+
+// ReviewFixed is what is answered to the remark about a finding that is gone.
+func ReviewFixed(r Review, e finding.Entry) string {
+	return page{{text: "Fixed with " + r.commit(r.Head) + "."}, {text: para(e.Reason, 1000)}}.limited(bodyLimit, runes)
 }
 
 // ReviewRemark is what is said of a finding on its lines.
@@ -110,7 +119,7 @@ func ReviewRemark(r Review, e finding.Entry) Remark {
 	}
 	body = append(body, section{text: "<sub>" + text(e.Lens, 60) + " · confidence " + strconv.Itoa(e.Confidence) + "%" + agreed(e) + "</sub>"})
 	return Remark{
-		Path: e.Path, First: e.Anchor.First, Last: e.Anchor.Last, Old: e.Side == finding.OldSide,
+		Path: e.Path, First: e.Anchor.First, Last: e.Anchor.Last, Old: e.Side == finding.OldSide, Marker: RemarkMarker(e),
 		Body: body.limited(bodyLimit, runes),
 	}
 }

@@ -65,6 +65,9 @@ type Forge interface {
 	// EnsureReview makes sure that one review carries the marker. forge.ErrPlaces
 	// says that none was made, because of the place of a remark.
 	EnsureReview(ctx context.Context, r forge.OwnReview) (forge.OwnReview, error)
+	// AnswerRemark makes sure that our remark with that marker has the answer; where
+	// there is none any more, there is nothing to do.
+	AnswerRemark(ctx context.Context, marker string, a forge.Answer) error
 	// EnsureComment makes sure that one comment carries the marker.
 	EnsureComment(ctx context.Context, c forge.Comment) (forge.Comment, error)
 	// EnsureCheck makes sure that one check run has the name and external id.
