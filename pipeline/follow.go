@@ -84,6 +84,7 @@ func (f *Follow) plan(text string) plan.Result {
 		}
 		for _, t := range f.Threads {
 			ask(threadCriterion(t), saidIn(t))
+			asked[len(asked)-1] += around(t)
 		}
 	}
 	out.PRD.ValidatedDescription = strings.Join(append([]string{about}, asked...), "\n\n")
@@ -120,6 +121,20 @@ func suggested(e finding.Entry) string {
 // threadCriterion names the criterion that a thread asks for.
 func threadCriterion(t forge.Thread) string { return fmt.Sprintf("thread-%d", t.ID) }
 
+// What a thread brings into prompts, in bytes.
+const (
+	maxRemark = 8 << 10
+	maxHunk   = 4 << 10
+)
+
+// bounded is text that is cut where it is too long, and says so.
+func bounded(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "\n[cut here: it is longer]"
+}
+
 // saidIn is a thread as text: where, and who said what.
 func saidIn(t forge.Thread) string {
 	var b strings.Builder
@@ -129,12 +144,21 @@ func saidIn(t forge.Thread) string {
 	}
 	b.WriteString(" is done, or does not hold and the reason is shown:")
 	for _, r := range t.Remarks {
-		fmt.Fprintf(&b, "\n%s: %s", r.By.Login, r.Body)
-	}
-	if t.Hunk != "" {
-		b.WriteString("\n\nThe diff above the place:\n" + t.Hunk)
+		fmt.Fprintf(&b, "\n%s: %s", r.By.Login, bounded(r.Body, maxRemark))
 	}
 	return b.String()
+}
+
+// around is the diff above the place of a thread, the nearest of it.
+func around(t forge.Thread) string {
+	hunk := t.Hunk
+	if hunk == "" {
+		return ""
+	}
+	if len(hunk) > maxHunk {
+		hunk = "[…]" + strings.ToValidUTF8(hunk[len(hunk)-maxHunk:], "")
+	}
+	return "\n\nThe diff above the place:\n" + hunk
 }
 
 // pinPull settles what a follow-up starts from: the head of the pull request as

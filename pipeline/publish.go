@@ -292,6 +292,11 @@ func (b *build) draft(ctx context.Context, key string, text PullText) error {
 		if err := b.Extend(ctx); err != nil {
 			return pulled{}, err
 		}
+		if err := b.stillOpen(ctx); errors.Is(err, errClosed) {
+			return pulled{}, nil // another in its place is what nobody asked for
+		} else if err != nil {
+			return pulled{}, err
+		}
 		r := b.account()
 		r.Title, r.Summary = text.Title, text.Summary
 		want := forge.Draft{Head: r.Branch, Base: r.Base, Title: report.PullTitle(r)}

@@ -385,7 +385,10 @@ func summarize(r report.Build, e ended, landed int) string {
 	if len(r.Issues) > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %s landed", landed, report.Count(len(r.Issues), "issue")))
 	}
-	if v := r.Verification; v != nil {
+	if f := r.Follows; f != nil && len(r.Issues) == 0 && e.Cause == "" {
+		parts = append(parts, map[Work]string{Conflicts: "the branch holds its base", FixCI: "the checks of the branch were waited for"}[Work(f.Work)])
+	}
+	if v := r.Verification; v != nil && len(v.Criteria) > 0 {
 		passed := 0
 		for _, c := range v.Criteria {
 			if c.Passed {

@@ -160,11 +160,17 @@ func headline(b Build) string {
 	if b.State == Planned || b.State == WaitingApproval {
 		return state + ": " + count(len(b.Issues), "issue")
 	}
-	out := state + ": " + landedOf(b)
-	if len(b.Debt) > 0 {
-		out += ", " + count(len(b.Debt), "debt item")
+	var parts []string
+	if b.Follows == nil || len(b.Issues) > 0 { // else there was nothing to code
+		parts = append(parts, landedOf(b))
 	}
-	return out
+	if len(b.Debt) > 0 {
+		parts = append(parts, count(len(b.Debt), "debt item"))
+	}
+	if len(parts) == 0 {
+		return state
+	}
+	return state + ": " + strings.Join(parts, ", ")
 }
 
 // progress is the share of the build that is behind it, in per cent: every
