@@ -164,7 +164,7 @@ func (f *flows) ended() {
 			}
 		}
 	}
-	gh := f.server.hub()
+	gh := f.hub()
 	for title, end := range f.threads {
 		owner, name, _ := strings.Cut(end.repo, "/")
 		all, _, err := gh.Issues.ListComments(f.Context(), owner, name, end.number, &github.IssueListCommentsOptions{ListOptions: github.ListOptions{PerPage: 100}})
