@@ -144,7 +144,7 @@ func (a *App) Run(ctx context.Context, listener net.Listener) error {
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	err = errors.Join(err, server.Shutdown(closing))
+	err = errors.Join(err, shut(closing, server))
 	if serr := <-served; serr != nil && !errors.Is(serr, http.ErrServerClosed) {
 		err = errors.Join(err, serr)
 	}
@@ -152,6 +152,16 @@ func (a *App) Run(ctx context.Context, listener net.Listener) error {
 	stop(nil)
 	duties.Wait()
 	a.hub.Close(closing)
+	return err
+}
+
+// shut stops serving when all answers are given or ctx ends. Then it cuts what is
+// left: browsers keep connections open on which they have not asked anything yet.
+func shut(ctx context.Context, server *http.Server) error {
+	err := server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return server.Close()
+	}
 	return err
 }
 

@@ -117,9 +117,9 @@ func (s *Setup) Run(ctx context.Context, listener net.Listener) (stored bool, er
 	case <-s.end:
 		stored = true
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()
-	err = server.Shutdown(closing) // after the answer of whoever is served
+	err = shut(closing, server) // after the answer of whoever is served
 	if serr := <-served; !errors.Is(serr, http.ErrServerClosed) {
 		err = errors.Join(err, serr)
 	}

@@ -295,7 +295,11 @@ func outcomeOf(k *check) (outcome, tone string) {
 }
 
 func sizeLine(files, additions, deletions int) string {
-	return fmt.Sprintf("%d files, +%d −%d", files, additions, deletions)
+	changed := "files"
+	if files == 1 {
+		changed = "file"
+	}
+	return fmt.Sprintf("%d %s, +%d −%d", files, changed, additions, deletions)
 }
 
 type diffView struct {

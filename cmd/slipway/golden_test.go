@@ -101,9 +101,6 @@ func (f *flow) until(what string, done func() bool) {
 func (f *flow) comes(state report.State) (b report.Build) {
 	f.Helper()
 	f.until(string(state), func() bool {
-		if state.Final() && !f.answered() {
-			return false
-		}
 		builds := f.builds()
 		if len(builds) == 0 || builds[0].State != queue.Parked && !builds[0].State.Finished() {
 			return false
@@ -111,6 +108,9 @@ func (f *flow) comes(state report.State) (b report.Build) {
 		var err error
 		b, err = pipeline.Read(f.Context(), f.store, builds[0].ID)
 		must(f.T, err)
+		if b.State.Final() && !f.answered() {
+			return false
+		}
 		if b.State.Final() && b.State != state {
 			f.Fatalf("the build ends as %s: %s", b.State, b.Cause)
 		}
