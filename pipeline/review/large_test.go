@@ -71,7 +71,7 @@ func TestLargeChange(t *testing.T) {
 }
 
 // What a review may take beside its agents, on a machine like CI's.
-var boundReview = map[string]float64{"small": 1, "large": 60} // seconds
+var boundReview = map[string]float64{"small": 0.5, "large": 15} // seconds
 
 // BenchmarkReview has agents that answer at once: what is left is our own.
 func BenchmarkReview(b *testing.B) {
