@@ -153,6 +153,11 @@ func (s reviewSite) File(ctx context.Context, commit, path string) ([]byte, erro
 	return s.mirror.File(ctx, commit, path)
 }
 
+// Files are the contents of several files in a commit.
+func (s reviewSite) Files(ctx context.Context, commit string, paths []string) ([][]byte, error) {
+	return s.mirror.Files(ctx, commit, paths)
+}
+
 // Desk names a worktree that nobody writes to.
 func (s reviewSite) Desk(name, commit string) agent.Workspace { return s.Open(name, commit) }
 

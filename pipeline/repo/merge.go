@@ -76,7 +76,7 @@ func (m *Mirror) follows(commit, base string) bool {
 // be asked about files that were in conflict: a text about git may hold some of
 // its own.
 func (m *Mirror) Markers(ctx context.Context, commit string, paths []string) ([]string, error) {
-	files, err := m.files(ctx, commit, paths)
+	files, err := m.Files(ctx, commit, paths)
 	if err != nil {
 		return nil, err
 	}

@@ -268,7 +268,7 @@ func (m *Mirror) diff(ctx context.Context, base, head string, max int) (out []by
 // File returns the content of the file path in commit, of a symbolic link its
 // target. One that is not there is fs.ErrNotExist.
 func (m *Mirror) File(ctx context.Context, commit, path string) ([]byte, error) {
-	files, err := m.files(ctx, commit, []string{path})
+	files, err := m.Files(ctx, commit, []string{path})
 	if err != nil {
 		return nil, err
 	}
@@ -278,9 +278,9 @@ func (m *Mirror) File(ctx context.Context, commit, path string) ([]byte, error) 
 	return files[0], nil
 }
 
-// files returns the contents of paths in the order given, nil for those that
+// Files returns the contents of paths in the order given, nil for those that
 // are no files in commit.
-func (m *Mirror) files(ctx context.Context, commit string, paths []string) ([][]byte, error) {
+func (m *Mirror) Files(ctx context.Context, commit string, paths []string) ([][]byte, error) {
 	if err := checkRev(commit); err != nil {
 		return nil, err
 	}

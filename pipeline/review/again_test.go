@@ -251,6 +251,14 @@ func (s still) File(_ context.Context, _, path string) ([]byte, error) {
 	return []byte(text), nil
 }
 
+func (s still) Files(ctx context.Context, commit string, paths []string) (all [][]byte, err error) {
+	for _, p := range paths {
+		text, _ := s.File(ctx, commit, p) // nil where there is none
+		all = append(all, text)
+	}
+	return all, nil
+}
+
 var small = still{
 	changed: []repo.Change{{Status: repo.Added, Path: "a.go", New: 10}},
 	patch:   "diff --git a/a.go b/a.go\nnew file mode 100644\n--- /dev/null\n+++ b/a.go\n@@ -0,0 +1 @@\n+package a\n",

@@ -2,9 +2,7 @@ package review
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"regexp"
 	"slices"
@@ -97,14 +95,16 @@ func look(ctx context.Context, at Site, t Target, o Options) (survey, error) {
 		delete(kept, c.Path)
 	}
 
+	fresh := slices.DeleteFunc(slices.Clone(changed), func(c repo.Change) bool { _, known := kept[c.Path]; return known })
+	reasons, err := reasonsOf(ctx, at, t, o, fresh, recent)
+	if err != nil {
+		return survey{}, err
+	}
 	reviewed := map[string]bool{}
 	for _, c := range changed {
 		p, ok := kept[c.Path]
 		if !ok {
-			p = Path{Path: c.Path, Status: c.Status}
-			if p.Skipped, err = skip(ctx, at, t, o, c, recent.byName[c.Path]); err != nil {
-				return survey{}, err
-			}
+			p = Path{Path: c.Path, Skipped: reasons[c.Path]}
 			reviewed[c.Path] = p.Skipped == ""
 		}
 		p.Status = c.Status
@@ -130,43 +130,63 @@ func read(ctx context.Context, at Site, base, head string) ([]repo.Change, patch
 	return changed, parsePatch(text), nil
 }
 
-// skip says why a changed path is not reviewed, or nothing.
-func skip(ctx context.Context, at Site, t Target, o Options, c repo.Change, files []*gitdiff.File) (Reason, error) {
+// reasonsOf says of changed paths why they are not reviewed; of those that are it
+// says nothing.
+func reasonsOf(ctx context.Context, at Site, t Target, o Options, changed []repo.Change, diff patch) (map[string]Reason, error) {
+	reasons := map[string]Reason{}
+	unread := map[string][]string{} // paths that have to be looked into, by commit
+	for _, c := range changed {
+		if reasons[c.Path] = reasonOf(o, c, diff.byName[c.Path]); reasons[c.Path] != "" {
+			continue
+		}
+		// The version that was there before says whether a file is generated: a change
+		// cannot take itself out of its review by a comment. Only a new file has no other.
+		commit := t.Base
+		if c.Status == repo.Added {
+			commit = t.Head
+		}
+		unread[commit] = append(unread[commit], c.Path)
+	}
+	for commit, paths := range unread {
+		for some := range slices.Chunk(paths, readAtOnce) {
+			texts, err := at.Files(ctx, commit, some)
+			if err != nil {
+				return nil, fmt.Errorf("read what is to be reviewed: %w", err)
+			}
+			for i, text := range texts { // of a submodule there is none
+				if generatedMark.Match(text[:min(len(text), 4<<10)]) {
+					reasons[some[i]] = Generated
+				}
+			}
+		}
+	}
+	return reasons, nil
+}
+
+// readAtOnce bounds how many files are in memory, each of at most maxFile.
+const readAtOnce = 64
+
+// reasonOf is what path, size and diff of a change say.
+func reasonOf(o Options, c repo.Change, files []*gitdiff.File) Reason {
 	switch {
 	case matches(o.Ignore, c.Path):
-		return Ignored, nil
+		return Ignored
 	case len(o.Only) > 0 && !matches(o.Only, c.Path):
-		return Unasked, nil
+		return Unasked
 	case slices.ContainsFunc(strings.Split(path.Dir(c.Path), "/"), func(dir string) bool { return slices.Contains(vendorDirs, dir) }):
-		return Vendored, nil
+		return Vendored
 	case slices.Contains(lockFiles, path.Base(c.Path)):
-		return Lock, nil
+		return Lock
 	case generatedName.MatchString(c.Path):
-		return Generated, nil
+		return Generated
 	case len(files) == 0:
-		return Unreadable, nil
+		return Unreadable
 	case slices.ContainsFunc(files, func(f *gitdiff.File) bool { return f.IsBinary }):
-		return Binary, nil
+		return Binary
 	case max(c.Old, c.New) > maxFile || changedLines(files...) > maxLines || slices.ContainsFunc(files, hasLongLine):
-		return TooLarge, nil
+		return TooLarge
 	}
-	// The version that was there before says whether a file is generated: a change
-	// cannot take itself out of its review by a comment. Only a new file has no other.
-	commit := t.Base
-	if c.Status == repo.Added {
-		commit = t.Head
-	}
-	text, err := at.File(ctx, commit, c.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil // a submodule
-	}
-	if err != nil {
-		return "", fmt.Errorf("read what is to be reviewed: %w", err)
-	}
-	if generatedMark.Match(text[:min(len(text), 4<<10)]) {
-		return Generated, nil
-	}
-	return "", nil
+	return ""
 }
 
 // matches reports whether a pattern of path.Match fits the path, its last part,

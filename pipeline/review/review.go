@@ -33,6 +33,9 @@ type Site interface {
 	// File is the content of a file in a commit. One that is not there is
 	// fs.ErrNotExist.
 	File(ctx context.Context, commit, path string) ([]byte, error)
+	// Files are the contents of several, in their order, nil for those that are not
+	// there.
+	Files(ctx context.Context, commit string, paths []string) ([][]byte, error)
 	// Desk is a worktree at a commit, made when a call needs it. All agents of a
 	// review read it and none writes.
 	Desk(name, commit string) agent.Workspace

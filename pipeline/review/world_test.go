@@ -31,12 +31,12 @@ type files map[string]string
 // history is a user's repository and the mirror that has what it has. It is a
 // Site whose agents need no worktree.
 type history struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	mirror *repo.Mirror
 }
 
-func newHistory(t *testing.T) *history {
+func newHistory(t testing.TB) *history {
 	t.Helper()
 	h := &history{t: t, dir: filepath.Join(t.TempDir(), "repo")}
 	var err error
@@ -98,6 +98,10 @@ func (h *history) Patch(ctx context.Context, base, head string) (string, error) 
 
 func (h *history) File(ctx context.Context, commit, path string) ([]byte, error) {
 	return h.mirror.File(ctx, commit, path)
+}
+
+func (h *history) Files(ctx context.Context, commit string, paths []string) ([][]byte, error) {
+	return h.mirror.Files(ctx, commit, paths)
 }
 
 func (h *history) Desk(string, string) agent.Workspace { return agenttest.Desk{} }
