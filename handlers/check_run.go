@@ -53,6 +53,9 @@ func (h checkRun) asks(ctx context.Context, deliveryID string, payload []byte) (
 	if err != nil || button == "" {
 		return trigger{}, false, err
 	}
+	if run, ok := reviewOf(p.check); ok {
+		return h.reviewBehind(ctx, p, run, button)
+	}
 	_, t, found, err := h.buildBehind(ctx, p, button)
 	return t, found, err
 }
@@ -79,7 +82,7 @@ func (h checkSuite) Handle(ctx context.Context, _, deliveryID string, payload []
 	for _, c := range checks {
 		newest[c.Name] = c
 	}
-	for _, name := range []string{configCheck, pipeline.CheckName} {
+	for _, name := range []string{configCheck, pipeline.CheckName, pipeline.ReviewCheckName} {
 		if p.check = newest[name]; p.check.Name == "" {
 			continue
 		}
@@ -98,6 +101,29 @@ func (checkSuite) asks(context.Context, string, []byte) (trigger, bool, error) {
 	return trigger{}, false, nil
 }
 
+// A checkRunEvent is what counts of one. go-github's own wants every date in it
+// to be as GitHub documents, which those of other Apps' runs are not always.
+type checkRunEvent struct {
+	Action string `json:"action"`
+	Run    struct {
+		ID         int64  `json:"id"`
+		Name       string `json:"name"`
+		HeadSHA    string `json:"head_sha"`
+		ExternalID string `json:"external_id"`
+		Status     string `json:"status"`
+		Conclusion string `json:"conclusion"` // empty as long as it has not ended
+		App        struct {
+			ID int64 `json:"id"`
+		} `json:"app"`
+	} `json:"check_run"`
+	Requested struct {
+		Identifier string `json:"identifier"`
+	} `json:"requested_action"`
+	Repo         *github.Repository   `json:"repository"`
+	Installation *github.Installation `json:"installation"`
+	Sender       *github.User         `json:"sender"`
+}
+
 // A press is a button of a check run that somebody pressed.
 type press struct {
 	delivery string
@@ -109,28 +135,27 @@ type press struct {
 
 // read returns the button, and none where nobody pressed one of ours.
 func (h checkRun) read(deliveryID string, payload []byte) (p press, button string, err error) {
-	var e github.CheckRunEvent
+	var e checkRunEvent
 	if err := json.Unmarshal(payload, &e); err != nil {
 		return p, "", queue.Never(fmt.Errorf("decode: %w", err))
 	}
-	run := e.GetCheckRun()
-	if h.deaf(e.Sender) || run.GetApp().GetID() != h.AppID {
+	if h.deaf(e.Sender) || e.Run.App.ID != h.AppID {
 		return p, "", nil
 	}
-	switch e.GetAction() {
+	switch e.Action {
 	case "rerequested":
 		button = forge.RerunButton.Name
 	case "requested_action":
-		button = e.GetRequestedAction().Identifier
+		button = e.Requested.Identifier
 	}
 	if pressed[button] == "" {
 		return p, "", nil
 	}
 	p, err = pressOf(deliveryID, e.Repo, e.Installation, e.Sender)
-	p.again = e.GetAction() == "rerequested"
+	p.again = e.Action == "rerequested"
 	p.check = forge.Check{
-		ID: run.GetID(), Name: run.GetName(), HeadSHA: run.GetHeadSHA(), ExternalID: run.GetExternalID(),
-		Status: run.GetStatus(), Conclusion: run.GetConclusion(),
+		ID: e.Run.ID, Name: e.Run.Name, HeadSHA: e.Run.HeadSHA, ExternalID: e.Run.ExternalID,
+		Status: e.Run.Status, Conclusion: e.Run.Conclusion,
 	}
 	return p, button, err
 }
@@ -151,6 +176,9 @@ func pressOf(delivery string, repo *github.Repository, install *github.Installat
 func (h *Handlers) press(ctx context.Context, p press, button string) error {
 	if p.check.Name == configCheck {
 		return h.judge(ctx, p.repo, 0, p.check.HeadSHA)
+	}
+	if run, ok := reviewOf(p.check); ok {
+		return h.pressReview(ctx, p, run, button)
 	}
 	build, t, found, err := h.buildBehind(ctx, p, button)
 	if err != nil || !found {
@@ -182,6 +210,26 @@ func (h *Handlers) passedOver(ctx context.Context, t trigger, cmd command.Comman
 		return false, err
 	}
 	return true, h.passOver(ctx, t, cmd, build)
+}
+
+// reviewOf is the review that a check run is of.
+func reviewOf(c forge.Check) (run string, ok bool) {
+	run, _, _ = strings.Cut(c.ExternalID, ":")
+	return run, c.Name == pipeline.ReviewCheckName && run != ""
+}
+
+// pressReview does what a button of a review's check run stands for. Re-run looks
+// at everything again: who presses it was not content with what is there.
+func (h *Handlers) pressReview(ctx context.Context, p press, run, button string) error {
+	t, found, err := h.reviewBehind(ctx, p, run, button)
+	if err != nil || !found {
+		return err
+	}
+	cmd := command.Command{Name: pressed[button]}
+	if cmd.Name == command.Resume {
+		cmd, t.review = command.Command{Name: command.Review, Full: true}, ""
+	}
+	return h.run(ctx, t, cmd)
 }
 
 // restate lets GitHub show again how a check run has ended, whatever becomes of

@@ -64,8 +64,10 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 	switch cmd.Name {
 	case command.Build:
 		return h.build(ctx, t, cmd)
+	case command.Review:
+		return h.review(ctx, t, cmd, role)
 	case command.Help:
-		return h.answer(ctx, t, handled, helpText(role, h.Chat.Prefix, h.Label))
+		return h.answer(ctx, t, handled, helpText(role, h.Chat.Prefix, h.Label, h.Look))
 	case command.Config:
 		return h.settings(ctx, t)
 	case command.Status:
@@ -139,20 +141,36 @@ func (h *Handlers) correct(ctx context.Context, t trigger, wrong error) error {
 	return h.react(ctx, t, refused)
 }
 
-// status tells how the newest build of the thread stands.
+// status tells how the newest build of the thread stands, and the newest review of
+// the pull request.
 func (h *Handlers) status(ctx context.Context, t trigger) error {
+	var parts []string
 	newest, found, err := h.newestBuild(ctx, t)
 	if err != nil {
 		return err
 	}
-	if !found {
-		return h.answer(ctx, t, refused, h.noBuildText(t))
+	if found {
+		account, err := h.account(ctx, newest)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, report.Status(account))
 	}
-	account, err := h.account(ctx, newest)
+	look, reviewed, err := h.findReview(ctx, t, queue.Query{})
 	if err != nil {
 		return err
 	}
-	return h.answer(ctx, t, handled, report.Status(account))
+	if reviewed {
+		account, err := h.Reviewed(ctx, look)
+		if err != nil {
+			return fmt.Errorf("read the account of %s: %w", look.ID, err)
+		}
+		parts = append(parts, report.ReviewStatus(account))
+	}
+	if len(parts) == 0 {
+		return h.answer(ctx, t, refused, h.noBuildText(t))
+	}
+	return h.answer(ctx, t, handled, strings.Join(parts, "\n\n"))
 }
 
 // settings prints the configuration that a build would get now.
@@ -202,17 +220,30 @@ func (h *Handlers) buildOf(ctx context.Context, t trigger) (string, error) {
 	return threadKey(t.repo, number), nil
 }
 
-// started reports whether the sender started the open build.
+// started reports whether the sender started what is open.
 func (h *Handlers) started(ctx context.Context, t trigger) (bool, error) {
-	job, open, err := h.openBuild(ctx, t)
+	job, open, err := h.openRun(ctx, t)
 	if err != nil || !open {
 		return false, err
 	}
-	var r pipeline.Request
+	var r struct {
+		By forge.Person `json:"by"`
+	}
 	if err := json.Unmarshal(job.Payload, &r); err != nil {
 		return false, fmt.Errorf("read the request of %s: %w", job.ID, err)
 	}
 	return r.By.ID == t.by.ID, nil
+}
+
+// openRun is what a cancel is for first: the unfinished build, else the unfinished
+// review.
+func (h *Handlers) openRun(ctx context.Context, t trigger) (job queue.Job, found bool, err error) {
+	if t.review == "" {
+		if job, found, err = h.openBuild(ctx, t); found || err != nil {
+			return job, found, err
+		}
+	}
+	return h.findReview(ctx, t, queue.Query{Unfinished: true})
 }
 
 // openBuild finds the unfinished build of the thread.

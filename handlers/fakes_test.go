@@ -103,6 +103,11 @@ func (g *hub) PullTicket(_ context.Context, _ forge.Repo, pull int) (int, bool, 
 	return ticket, ok, g.called("pull ticket")
 }
 
+// offer opens a pull request of ours.
+func (g *hub) offer(p forge.Pull) {
+	g.pull, g.pulls = &p, map[int]forge.Pull{p.Number: p}
+}
+
 func (g *hub) Pull(_ context.Context, _ forge.Repo, number int) (forge.Pull, bool, error) {
 	pull, ok := g.pulls[number]
 	return pull, ok, g.called("read pull")

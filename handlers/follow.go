@@ -163,13 +163,28 @@ func (h *Handlers) fill(ctx context.Context, t trigger, f *pipeline.Follow, text
 		return "", nil
 	}
 	for _, n := range numbers {
-		if n < 1 || n > len(all) {
+		i := findingAt(all, n)
+		if i < 0 {
 			return noFindingText(n, all), nil
 		}
-		f.Findings = append(f.Findings, all[n-1])
+		f.Findings = append(f.Findings, all[i])
 	}
 	return "", nil
 }
+
+// findingAt is where the finding is that people call by the number, or -1.
+func findingAt(all []finding.Entry, number int) int {
+	for i, e := range all {
+		if numberOf(e, i) == number {
+			return i
+		}
+	}
+	return -1
+}
+
+// numberOf is what people call a finding: its own number, or its place in the list
+// where it has none.
+func numberOf(e finding.Entry, i int) int { return cmp.Or(e.Number, i+1) }
 
 // findingNumbers are the numbers in a text that holds nothing else.
 func findingNumbers(text string) (numbers []int, ok bool) {
@@ -226,7 +241,7 @@ func noFindingText(n int, all []finding.Entry) string {
 	fmt.Fprintf(&b, "There is no finding %d. Nothing was done. The open findings are:\n", n)
 	const most = 30
 	for i, e := range all[:min(len(all), most)] {
-		fmt.Fprintf(&b, "\n%d. %s", i+1, codeOf(cmp.Or(e.String(), e.ID), 160))
+		fmt.Fprintf(&b, "\n%d. %s", numberOf(e, i), codeOf(cmp.Or(e.String(), e.ID), 160))
 	}
 	if len(all) > most {
 		fmt.Fprintf(&b, "\n\nand %d more", len(all)-most)

@@ -87,6 +87,8 @@ type Options struct {
 	GitHub GitHub
 	// Account tells where a build stands now.
 	Account func(ctx context.Context, build queue.Job) (report.Build, error)
+	// Reviewed tells where a review stands now.
+	Reviewed func(ctx context.Context, review queue.Job) (report.Review, error)
 	// Home is the repository of a build as it is reached now.
 	Home func(ctx context.Context, r pipeline.Request) (forge.Repo, error)
 	// Approval says why the plan that waits cannot be approved by that hash, in
@@ -108,6 +110,7 @@ type Options struct {
 	AppID int64
 	Slug  string      // the App's name in its own comments' author, slug[bot]
 	Label string      // that acts as /build; "slipway:build" when empty
+	Look  string      // the label that acts as /review; "slipway:review" when empty
 	Chat  config.Chat // an empty prefix is "/"
 }
 
@@ -127,8 +130,9 @@ type event interface {
 // New returns the handlers, or says which option is missing.
 func New(o Options) (*Handlers, error) {
 	switch {
-	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Home == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil || o.Findings == nil || o.Decide == nil:
-		return nil, errors.New("handlers: Jobs, GitHub, Account, Home, Approval, Settings, Proposed, Findings and Decide are needed")
+	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Reviewed == nil || o.Home == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil ||
+		o.Findings == nil || o.Decide == nil:
+		return nil, errors.New("handlers: Jobs, GitHub, Account, Reviewed, Home, Approval, Settings, Proposed, Findings and Decide are needed")
 	case o.AppID == 0 || o.Slug == "":
 		return nil, errors.New("handlers: the App's id and slug are needed to leave its own comments alone")
 	}
@@ -140,6 +144,9 @@ func New(o Options) (*Handlers, error) {
 	}
 	if o.Label == "" {
 		o.Label = "slipway:build"
+	}
+	if o.Look == "" {
+		o.Look = "slipway:review"
 	}
 	h := &Handlers{Options: o, events: map[string]event{}}
 	for _, e := range []event{issues{h}, issueComment{h}, pullRequest{h}, reviews{h}, checkRun{h}, checkSuite{h}, access{h}} {
@@ -177,7 +184,7 @@ func (h *Handlers) GiveUp(ctx context.Context, d Delivery, cause error) error {
 	if err != nil || !ok {
 		return err
 	}
-	mine, err := h.Jobs.List(ctx, queue.Query{IDs: []string{pipeline.RunID(t.delivery)}, Limit: 1})
+	mine, err := h.Jobs.List(ctx, queue.Query{IDs: []string{pipeline.RunID(t.delivery), pipeline.ReviewID(t.delivery)}, Limit: 1})
 	if err != nil {
 		return fmt.Errorf("look for the build of %s: %w", d.ID, err)
 	}
@@ -198,6 +205,7 @@ type trigger struct {
 	ticket   forge.Ticket
 	by       forge.Person
 	build    string        // key of the ticket whose build is meant; empty on a pull request that is none of ours
+	review   string        // id of the review that alone is meant; empty: the thread's
 	on       forge.Subject // what gets the reactions; nothing where a button was pressed
 	typed    string        // how to speak of it: `/build`, or the label
 }

@@ -62,6 +62,9 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 			w.account.ID = j.ID
 			return w.account, nil
 		},
+		Reviewed: func(_ context.Context, j queue.Job) (report.Review, error) {
+			return report.Review{ID: j.ID, State: report.ReviewRunning, Pull: 12}, nil
+		},
 		Home: func(_ context.Context, r pipeline.Request) (forge.Repo, error) {
 			return cmp.Or(w.home, r.Repo), nil
 		},

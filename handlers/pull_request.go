@@ -3,21 +3,22 @@ package handlers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/google/go-github/v60/github"
 
 	"github.com/slipway-dev/slipway/config"
+	"github.com/slipway-dev/slipway/handlers/command"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/queue"
 )
 
-// pullRequest judges the configuration that a pull request wants to change.
-// Nothing is started and nothing of the pull request counts, so it does not
-// matter whose it is.
+// pullRequest judges the configuration that a pull request wants to change, which
+// starts nothing and therefore does not ask whose it is, and reviews pull requests:
+// by label, or by itself where the repository wants that.
 type pullRequest struct{ *Handlers }
 
 // configCheck is the name of the check run.
@@ -26,25 +27,87 @@ const configCheck = "slipway/config"
 // Handles lists the events.
 func (pullRequest) Handles() []string { return []string{"pull_request"} }
 
-// Handle selects by action: those that come with another commit.
-func (h pullRequest) Handle(ctx context.Context, _, _ string, payload []byte) error {
-	var e github.PullRequestEvent
-	if err := json.Unmarshal(payload, &e); err != nil {
-		return queue.Never(fmt.Errorf("decode: %w", err))
+// Handle selects by action.
+func (h pullRequest) Handle(ctx context.Context, _, deliveryID string, payload []byte) error {
+	e, t, pull, err := h.read(deliveryID, payload)
+	if err != nil || e.Installation == nil { // nobody waits for an answer to a webhook that is not the App's
+		return err
 	}
-	if !slices.Contains([]string{"opened", "reopened", "synchronize"}, e.GetAction()) {
+	switch e.GetAction() {
+	case "labeled":
+		return h.labeled(ctx, e, t)
+	case "closed":
+		return h.endReviews(ctx, t)
+	case "opened", "reopened", "synchronize":
+		err := h.judge(ctx, t.repo, pull.Number, pull.HeadSHA)
+		if errors.Is(err, forge.ErrNoAccess) {
+			return nil // nobody typed anything, and there is nowhere to say anything
+		}
+		if err != nil {
+			return err
+		}
+	case "ready_for_review":
+	default:
 		return nil
+	}
+	if pull.Draft || h.deaf(e.Sender) {
+		return nil
+	}
+	return h.automatic(ctx, t, pull)
+}
+
+// labeled does what the label stands for. It is consumed whatever becomes of it,
+// so that it can be set again.
+func (h pullRequest) labeled(ctx context.Context, e github.PullRequestEvent, t trigger) error {
+	label := e.GetLabel().GetName()
+	if !strings.EqualFold(label, h.Look) {
+		return nil
+	}
+	if err := h.GitHub.Unlabel(ctx, t.repo, t.ticket.Number, label); err != nil {
+		return fmt.Errorf("remove the label: %w", err)
+	}
+	if h.deaf(e.Sender) {
+		return nil
+	}
+	t.typed, t.on = "The label "+code(label), forge.Subject{Ticket: t.ticket.Number}
+	return h.run(ctx, t, command.Command{Name: command.Review})
+}
+
+func (pullRequest) read(deliveryID string, payload []byte) (e github.PullRequestEvent, t trigger, pull forge.Pull, err error) {
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return e, t, pull, queue.Never(fmt.Errorf("decode: %w", err))
+	}
+	if e.Installation == nil {
+		return e, t, pull, nil
 	}
 	r, err := repoOf(e.Repo, e.Installation)
 	if err != nil {
-		return err
+		return e, t, pull, err
 	}
-	return h.judge(ctx, r, e.GetNumber(), e.GetPullRequest().GetHead().GetSHA())
+	p := e.GetPullRequest()
+	pull = forge.Pull{
+		Number: e.GetNumber(), URL: p.GetHTMLURL(), Draft: p.GetDraft(), State: p.GetState(), Title: p.GetTitle(), Body: p.GetBody(),
+		Head: p.GetHead().GetRef(), HeadSHA: p.GetHead().GetSHA(),
+	}
+	t = trigger{
+		delivery: deliveryID, repo: r, by: forge.Person{Login: e.GetSender().GetLogin(), ID: e.GetSender().GetID(), Bot: machine(e.GetSender())},
+		ticket: forge.Ticket{
+			Number: pull.Number, Title: pull.Title, Body: pull.Body, Author: p.GetUser().GetLogin(), State: pull.State, URL: pull.URL, Pull: true,
+			Taken: p.GetUpdatedAt().Time,
+		},
+	}
+	if pull.Number == 0 {
+		err = queue.Never(errors.New("pull_request.number is missing"))
+	}
+	return e, t, pull, err
 }
 
-// asks: nobody typed anything.
-func (pullRequest) asks(context.Context, string, []byte) (trigger, bool, error) {
-	return trigger{}, false, nil
+// asks: a label does.
+func (h pullRequest) asks(_ context.Context, deliveryID string, payload []byte) (trigger, bool, error) {
+	e, t, _, err := h.read(deliveryID, payload)
+	label := e.GetLabel().GetName()
+	t.typed, t.on = "The label "+code(label), forge.Subject{Ticket: t.ticket.Number}
+	return t, err == nil && e.Installation != nil && e.GetAction() == "labeled" && strings.EqualFold(label, h.Look) && !h.deaf(e.Sender), err
 }
 
 // A Proposal is a configuration file as a pull request wants it.

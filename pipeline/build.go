@@ -19,6 +19,7 @@ import (
 	goruntime "runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/slipway-dev/slipway/config"
@@ -193,11 +194,11 @@ func (e *Engine) Plan(ctx context.Context, job Job) (plan.Result, report.Build, 
 // open reads the journal and says in it what the build is about.
 func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	b := &build{Engine: e, Job: job, fold: NewFold(), log: e.Log.With("build", job.Request.Build)}
-	track := newTracker(b)
+	track := newTracker(b.track)
 	b.live.told = func(e batch.Event) {
 		track.nudge()
 		if job.Subagents != nil {
-			job.Subagents(SlotEvent{Event: "slot", At: time.Now().UTC(), Build: job.Request.Build, Key: e.Transcript, slot: e})
+			job.Subagents(NewSlotEvent(job.Request.Build, e))
 		}
 	}
 	var err error
@@ -314,6 +315,9 @@ func stopCause(err error) *stopped {
 	}
 	if bad, ok := errors.AsType[*initError](err); ok {
 		return &stopped{State: report.NeedsHuman, Cause: bad.Error()}
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return &stopped{State: report.NeedsHuman, Cause: "the disk of the server is full: " + err.Error()}
 	}
 	if errors.Is(err, agent.ErrFatal) || errors.Is(err, agent.ErrBudget) {
 		return &stopped{State: report.NeedsHuman, Cause: err.Error(), Budget: errors.Is(err, agent.ErrBudget)}
@@ -458,7 +462,12 @@ func (b *build) keepPlan(p plan.Result) error {
 
 // artefact writes a file into the build's own directory.
 func (b *build) artefact(name string, content []byte) error {
-	path := filepath.Join(b.State, "builds", b.Request.Build, name)
+	return b.Engine.artefact(b.Request.Build, name, content)
+}
+
+// artefact writes a file into the directory of a run.
+func (e *Engine) artefact(run, name string, content []byte) error {
+	path := filepath.Join(e.State, "builds", run, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("keep %s: %w", name, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-dev/slipway/pipeline/debt"
 	"github.com/slipway-dev/slipway/pipeline/finding"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
@@ -217,6 +218,55 @@ func TestCriteriaThatFailAreFixedOrStand(t *testing.T) {
 				if i < 0 {
 					t.Errorf("no debt says %q: %+v", c.owes, b.Debt)
 				}
+			}
+		})
+	}
+}
+
+// hosted is a local forge that has pull requests, and keeps the reviews of them.
+type hosted struct {
+	Local
+	reviews *[]forge.OwnReview
+}
+
+func (f hosted) EnsureDraft(_ context.Context, d forge.Draft) (forge.Pull, error) {
+	return forge.Pull{Number: 5, URL: "https://github.example/acme/api/pull/5", Draft: true, State: "open", Head: d.Head, Title: d.Title, Body: d.Body}, nil
+}
+
+func (f hosted) EnsureReview(_ context.Context, r forge.OwnReview) (forge.OwnReview, error) {
+	*f.reviews = append(*f.reviews, r)
+	return r, nil
+}
+
+// What a build's own review leaves open is said on the lines of its draft, once,
+// and nothing is said where nothing is open.
+func TestTheDraftGetsTheReview(t *testing.T) {
+	for name, c := range map[string]struct {
+		verdict finding.Verdict
+		want    int
+	}{"a finding that stands": {finding.Confirmed, 1}, "one that was refuted": {finding.Rejected, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, issue("a", nil))
+			w.configure("pipeline: {max_verify_fix_cycles: 0, check_ci: false}")
+			w.finds(finding.High, 95, c.verdict)
+			mirror, err := w.engine.Mirror(t.Context(), worldRepo())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var posted []forge.OwnReview
+			w.forge = hosted{Local{Dir: w.dir, Mirror: mirror}, &posted}
+			w.ask = func(r *Request) { r.Comment.Marker = "<!-- slipway app=1 run=b-1 -->" }
+			for range 2 {
+				if _, err := w.run(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(posted) != c.want {
+				t.Fatalf("%d reviews: %+v", len(posted), posted)
+			}
+			if c.want > 0 && (posted[0].Pull != 5 || posted[0].Marker != "<!-- slipway app=1 review=b-1 -->" || len(posted[0].Remarks)+strings.Count(posted[0].Body, "It drops the last line") == 0) {
+				t.Errorf("posted %+v", posted[0])
 			}
 		})
 	}

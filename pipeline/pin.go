@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/repo"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
@@ -41,6 +42,9 @@ func thrice[T any](ctx context.Context, log *slog.Logger, fn func(context.Contex
 		}
 		if ctx.Err() != nil {
 			return none, context.Cause(ctx)
+		}
+		if errors.Is(err, forge.ErrLater) {
+			return none, err // in a minute, or an hour: the build waits without a worker
 		}
 		if bad, ok := errors.AsType[*config.Error](err); ok {
 			return none, bad
@@ -112,7 +116,7 @@ func (b *build) initialiseOnce(ctx context.Context) (initialised, error) {
 	var out initialised
 	var err error
 	base := b.fold.pinned().BaseSHA
-	if out.Commands, err = b.commands(ctx, b.conf, base); err != nil {
+	if out.Commands, err = commandsFor(ctx, b.mirror, b.workDir(), b.conf, base); err != nil {
 		return out, err
 	}
 	for _, name := range []string{".github/pull_request_template.md", ".github/PULL_REQUEST_TEMPLATE.md", "pull_request_template.md"} {
@@ -124,19 +128,19 @@ func (b *build) initialiseOnce(ctx context.Context) (initialised, error) {
 	return out, b.mirror.SetRef(ctx, b.site.integration(), b.fold.pinned().from(), repo.Any)
 }
 
-// commands are the configured ones, or else what the base's files suggest: an
+// commandsFor are the configured ones, or else what the base's files suggest: an
 // agent's commit does not decide how it is tested. A base that suggests none
-// leaves it to what the build adds.
-func (b *build) commands(ctx context.Context, conf config.Repo, commit string) (evidence.Commands, error) {
+// leaves it to what the build adds. They are looked for below dir.
+func commandsFor(ctx context.Context, mirror *repo.Mirror, dir string, conf config.Repo, commit string) (evidence.Commands, error) {
 	if c := evidence.Commands(conf.Commands); c != (evidence.Commands{}) {
 		return c, nil
 	}
-	dir, err := os.MkdirTemp(b.workDir(), "detect-")
+	dir, err := os.MkdirTemp(dir, "detect-")
 	if err != nil {
 		return evidence.Commands{}, fmt.Errorf("look for build and test commands: %w", err)
 	}
 	defer func() { _ = repo.RemoveAll(context.WithoutCancel(ctx), dir) }() // close removes what this leaves
-	if err := b.mirror.Checkout(ctx, commit, dir); err != nil {
+	if err := mirror.Checkout(ctx, commit, dir); err != nil {
 		return evidence.Commands{}, err
 	}
 	found, _ := evidence.Detect(os.DirFS(dir))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,26 +83,34 @@ func (b *build) prepare(ctx context.Context) error {
 func (b *build) targets(ctx context.Context) (map[string]agent.Target, error) {
 	targets := map[string]agent.Target{}
 	for _, role := range roles {
-		chain, err := b.conf.Resolve(b.Only, role)
-		if err != nil {
+		var err error
+		if targets[role], err = b.target(ctx, b.conf, b.Request.Build, role); err != nil {
 			return nil, err
 		}
-		var made []agent.Target
-		for _, t := range chain {
-			rt, err := b.Runtime(ctx, t.Runtime)
-			if err != nil {
-				return nil, err
-			}
-			if b.Record != nil {
-				rt = b.Record(b.Request.Build, rt)
-			}
-			made = append(made, agent.Target{Runtime: rt, Name: t.Runtime, Model: t.Model, Effort: t.Effort})
-		}
-		first := made[0]
-		first.Fallbacks = made[1:]
-		targets[role] = first
 	}
 	return targets, nil
+}
+
+// target resolves one role of a run.
+func (e *Engine) target(ctx context.Context, conf config.Repo, run, role string) (agent.Target, error) {
+	chain, err := conf.Resolve(e.Only, role)
+	if err != nil {
+		return agent.Target{}, err
+	}
+	var made []agent.Target
+	for _, t := range chain {
+		rt, err := e.Runtime(ctx, t.Runtime)
+		if err != nil {
+			return agent.Target{}, err
+		}
+		if e.Record != nil {
+			rt = e.Record(run, rt)
+		}
+		made = append(made, agent.Target{Runtime: rt, Name: t.Runtime, Model: t.Model, Effort: t.Effort})
+	}
+	first := made[0]
+	first.Fallbacks = made[1:]
+	return first, nil
 }
 
 // Configuration is what a build of the repository would go by now: its file on
@@ -116,7 +125,7 @@ func (e *Engine) Configuration(ctx context.Context, f Forge, r forge.Repo) (conf
 	if err != nil {
 		return config.Repo{}, fmt.Errorf("get a credential for git: %w", err)
 	}
-	remote := repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}
+	remote := remoteOf(cred)
 	standard, err := mirror.DefaultBranch(ctx, remote)
 	if err != nil {
 		return config.Repo{}, err
@@ -175,21 +184,30 @@ func (e *Engine) Layered(files Files) (config.Repo, error) {
 
 // settleIn makes this claim's directory and clone.
 func (b *build) settleIn(ctx context.Context) error {
-	dir, err := os.MkdirTemp(b.workDir(), "claim-")
+	var err error
+	b.site, err = b.newSite(ctx, b.mirror, b.Request.Repo, b.Request.Build, b.log)
+	if err == nil {
+		b.site.by = b.Request.By
+	}
+	return err
+}
+
+// newSite makes the directory and the clone of one claim of a run.
+func (e *Engine) newSite(ctx context.Context, mirror *repo.Mirror, r forge.Repo, run string, log *slog.Logger) (*site, error) {
+	dir, err := os.MkdirTemp(filepath.Join(e.State, "work", run), "claim-")
 	if err != nil {
-		return fmt.Errorf("make the build's directory: %w", err)
+		return nil, fmt.Errorf("make the run's directory: %w", err)
 	}
-	clone, err := b.mirror.Clone(ctx, filepath.Join(dir, "clone"))
+	clone, err := mirror.Clone(ctx, filepath.Join(dir, "clone"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b.site = &site{
-		mirror: b.mirror, clone: clone,
-		runner: &evidence.Runner{Box: b.Box, Cache: filepath.Join(b.State, "caches", b.Request.Repo.Owner, b.Request.Repo.Name)},
-		dir:    dir, homes: filepath.Join(b.State, "homes", b.Request.Build),
-		build: b.Request.Build, by: b.Request.By, log: b.log, testing: b.testing(),
-	}
-	return nil
+	return &site{
+		mirror: mirror, clone: clone,
+		runner: &evidence.Runner{Box: e.Box, Cache: filepath.Join(e.State, "caches", r.Owner, r.Name)},
+		dir:    dir, homes: filepath.Join(e.State, "homes", run),
+		build: run, log: log, testing: e.testing(),
+	}, nil
 }
 
 // workDir is where the claims of this build have their directories.
@@ -211,13 +229,8 @@ func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
 	if day.USDPerDay > 0 {
 		budget.PerCall = min(budget.PerCall, int64(day.USDPerDay))
 	}
-	bounds := agent.DefaultLimits()
-	bounds.Timeout, bounds.MaxTurns = b.conf.Pipeline.AgentTimeout, b.conf.Pipeline.AgentMaxTurns
-	if day.MinutesPerDay > 0 {
-		bounds.Timeout = min(bounds.Timeout, time.Duration(day.MinutesPerDay)*time.Minute)
-	}
 	return &agent.Crew{
-		Journal: b.journal, Slots: b.Slots, Budget: budget, Limits: bounds, Draining: b.Draining, Log: b.log,
+		Journal: b.journal, Slots: b.Slots, Budget: budget, Limits: callLimits(b.conf, day), Draining: b.Draining, Log: b.log,
 		Delegation:  b.delegation(),
 		Readable:    []string{b.site.clone.GitDir()},
 		Transcripts: filepath.Join(b.State, "transcripts", b.Request.Build),
@@ -237,6 +250,16 @@ func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
 	}
 }
 
+// callLimits bound each call of a run. One may not take longer than the day has.
+func callLimits(conf config.Repo, day config.Limits) agent.Limits {
+	bounds := agent.DefaultLimits()
+	bounds.Timeout, bounds.MaxTurns = conf.Pipeline.AgentTimeout, conf.Pipeline.AgentMaxTurns
+	if day.MinutesPerDay > 0 {
+		bounds.Timeout = min(bounds.Timeout, time.Duration(day.MinutesPerDay)*time.Minute)
+	}
+	return bounds
+}
+
 // homeOf names the HOME of a call: one for each role of an issue, and one for
 // each slot of a batch, whose calls run at the same time.
 func homeOf(key string) string {
@@ -254,7 +277,11 @@ func (b *build) remote(ctx context.Context) (repo.Remote, error) {
 	if err != nil {
 		return repo.Remote{}, fmt.Errorf("get a credential for git: %w", err)
 	}
-	return repo.Remote{URL: c.URL, User: c.User, Token: c.Token}, nil
+	return remoteOf(c), nil
+}
+
+func remoteOf(c forge.Credential) repo.Remote {
+	return repo.Remote{URL: c.URL, User: c.User, Token: c.Token, CAFile: c.CAFile}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

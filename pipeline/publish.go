@@ -34,7 +34,11 @@ func (b *build) publish(ctx context.Context) (report.Build, error) {
 	case err != nil:
 		return final, err
 	default:
-		if err := b.show(ctx); err != nil {
+		err := b.show(ctx)
+		if errors.Is(err, forge.ErrRefused) {
+			err = b.refused(ctx, err)
+		}
+		if err != nil {
 			return final, err
 		}
 	}
@@ -49,6 +53,20 @@ func (b *build) publish(ctx context.Context) (report.Build, error) {
 		return b.conclude(page), b.artefact("report.md", []byte(report.Markdown(page)))
 	})
 	return b.fold.Report(time.Now()), errors.Join(err, b.checkpoint())
+}
+
+// refused ends a build of which GitHub refuses a pull request or a check run, with
+// what landed on the branch. One may be refused without the other.
+func (b *build) refused(ctx context.Context, cause error) error {
+	err := b.halt(ctx, stopped{State: report.NeedsHuman, Cause: fmt.Sprintf(
+		"GitHub refused: %v; the build's work is on the branch %s", cause, b.account().Branch)})
+	if !errors.Is(err, errStopped) {
+		return err
+	}
+	if err := b.check(ctx); !errors.Is(err, forge.ErrRefused) {
+		return err
+	}
+	return nil
 }
 
 // errNothing says that there is nothing to show a pull request of.
@@ -349,6 +367,9 @@ func (b *build) lastWord(ctx context.Context) error {
 		if _, err := b.Forge.EnsureComment(ctx, comment); err != nil {
 			return commented{}, err
 		}
+		if err := notify(ctx, b.Forge, b.Request.Comment, fmt.Sprintf("end=%d", b.fold.segmentNow()), r); err != nil {
+			return commented{}, err
+		}
 		reaction := "rocket"
 		if report.ExitCode(r) != 0 {
 			reaction = "confused"
@@ -363,6 +384,21 @@ func (b *build) lastWord(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("write the last word: %w", err)
+	}
+	return nil
+}
+
+// notify tells the end of a build in a comment of its own: an edit of the
+// tracking comment notifies nobody.
+func notify(ctx context.Context, f Forge, tracking forge.Comment, end string, r report.Build) error {
+	if tracking.Marker == "" {
+		return nil // nobody watches a thread
+	}
+	_, err := f.EnsureComment(ctx, forge.Comment{
+		Ticket: tracking.Ticket, Marker: strings.Replace(tracking.Marker, " -->", " "+end+" -->", 1), Body: report.EndPage(r),
+	})
+	if err != nil {
+		return fmt.Errorf("tell of the end: %w", err)
 	}
 	return nil
 }

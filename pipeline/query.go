@@ -362,6 +362,13 @@ func (f *Fold) template() string {
 	return f.init.Template
 }
 
+// segmentNow is the number of the segment: 1, and one more for each resume.
+func (f *Fold) segmentNow() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.segment
+}
+
 // pullState is how the pull request says that the build ended.
 func (f *Fold) pullState() report.State {
 	f.mu.Lock()

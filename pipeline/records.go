@@ -31,6 +31,7 @@ const (
 	keyPush     = "publish/push"    // effect, pushed
 	keyPull     = "publish/pull"    // effect, forge.Pull
 	keyPullEnd  = "publish/end"     // effect, forge.Pull: of a build that stopped after it was opened
+	keyReview   = "publish/review"  // effect, the address of the review of our own draft
 	keyCheck    = "publish/check"   // effect, []forge.Check
 	keyComment  = "publish/comment" // effect, commented
 	keyDone     = "done"            // effect, ended

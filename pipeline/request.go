@@ -84,6 +84,9 @@ type Forge interface {
 	EnsureAnswer(ctx context.Context, a forge.Answer) (forge.Answer, error)
 	// EnsureDraft makes sure that one open pull request exists for the head.
 	EnsureDraft(ctx context.Context, d forge.Draft) (forge.Pull, error)
+	// EnsureReview makes sure that one review of a pull request carries the marker.
+	// forge.ErrPlaces says that none was made, because of the place of a remark.
+	EnsureReview(ctx context.Context, r forge.OwnReview) (forge.OwnReview, error)
 	// EnsureComment makes sure that one comment carries the marker.
 	EnsureComment(ctx context.Context, c forge.Comment) (forge.Comment, error)
 	// EnsureCheck makes sure that one check run has the name and external id.

@@ -24,6 +24,9 @@ func (b *build) show(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := b.post(ctx); err != nil {
+		return err
+	}
 	return b.check(ctx)
 }
 

@@ -111,6 +111,9 @@ func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause erro
 	if _, err := f.EnsureComment(ctx, comment); err != nil {
 		return fmt.Errorf("say that the build is given up: %w", err)
 	}
+	if err := notify(ctx, f, req.Comment, "end=given-up", b); err != nil {
+		return err
+	}
 	if req.Follow != nil {
 		for _, t := range req.Follow.Threads {
 			if _, err := answerIn(ctx, f, req, b, t); err != nil {

@@ -1,8 +1,13 @@
 package pipeline
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"testing"
 
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 )
 
@@ -42,5 +47,19 @@ func TestGivenUp(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A forge that wants to be asked later is asked later, by another claim: it has
+// not failed, and three tries in a few seconds are no use.
+func TestWhatIsToWaitIsNotTriedThrice(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	_, err := thrice(t.Context(), slog.New(slog.DiscardHandler), func(context.Context) (int, error) {
+		tries++
+		return 0, fmt.Errorf("ask for the clone URL: %w", forge.ErrLater)
+	})
+	if _, ended := errors.AsType[*initError](err); ended || !errors.Is(err, forge.ErrLater) || tries != 1 {
+		t.Errorf("after %d tries: %v", tries, err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-dev/slipway/queue/queuetest"
 )
 
-func openRedis(t *testing.T, url, dir string) *queue.Redis {
+func openRedis(t testing.TB, url, dir string) *queue.Redis {
 	t.Helper()
 	s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{URL: url, Dir: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -30,7 +30,7 @@ func openRedis(t *testing.T, url, dir string) *queue.Redis {
 }
 
 // soon claims as a worker does until there is something.
-func soon(t *testing.T, s queue.Store, within time.Duration, kind string) *queue.Lease {
+func soon(t testing.TB, s queue.Store, within time.Duration, kind string) *queue.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()

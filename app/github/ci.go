@@ -175,8 +175,12 @@ func (r *Repository) required(ctx context.Context, base string) (wanted, error) 
 // refuses the whole answer when it holds a kind of rule that is newer than it.
 type branchRule struct {
 	Type       string `json:"type"`
+	Source     string `json:"ruleset_source"` // owner, or owner/name
 	Parameters struct {
-		Checks []struct {
+		Operator string `json:"operator"`
+		Pattern  string `json:"pattern"`
+		Negate   bool   `json:"negate"`
+		Checks   []struct {
 			Context     string `json:"context"`
 			Integration int64  `json:"integration_id"`
 		} `json:"required_status_checks"`

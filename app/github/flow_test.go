@@ -52,6 +52,7 @@ func newOffice(t *testing.T) *office {
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
 		Proposed: func(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) { return nil, nil },
 		Findings: func(context.Context, forge.Repo, forge.Pull) ([]finding.Entry, error) { return nil, nil },
+		Reviewed: func(context.Context, queue.Job) (report.Review, error) { return report.Review{}, nil },
 		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},

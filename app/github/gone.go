@@ -12,11 +12,6 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/forge"
 )
 
-// ErrNoAccess says that GitHub does not let the App into a repository. Of one that
-// it was in before, no repetition helps. Of a new installation it may only be too
-// early: GitHub sends its webhooks before all of GitHub knows it.
-var ErrNoAccess = errors.New("GitHub does not let the App into the repository")
-
 // outOfReach is what a deleted repository and a withdrawn one look like.
 const outOfReach = "the App does not reach the repository any more"
 
@@ -30,7 +25,7 @@ func noAccess(err error) error {
 	case code == http.StatusNotFound,
 		code == http.StatusForbidden && strings.Contains(said, "suspended"),
 		code == http.StatusUnprocessableEntity && strings.Contains(said, "repository"):
-		return fmt.Errorf("%w: %w", ErrNoAccess, err)
+		return fmt.Errorf("%w: %w", forge.ErrNoAccess, err)
 	}
 	return err
 }
@@ -47,7 +42,7 @@ func (a *App) Gone(ctx context.Context, r forge.Repo, t forge.Ticket, pull int) 
 		func() (forge.Gone, error) { return a.pullClosed(ctx, r, pull) },
 	} {
 		gone, err := look()
-		if errors.Is(err, ErrNoAccess) {
+		if errors.Is(err, forge.ErrNoAccess) {
 			return forge.Gone{Why: outOfReach}, nil
 		}
 		if err != nil || gone.Why != "" {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -26,6 +27,9 @@ type Later struct {
 func (l *Later) Error() string {
 	return fmt.Sprintf("wait until %s: %s", l.At.UTC().Format(time.RFC3339), l.Cause)
 }
+
+// Is makes it a forge.ErrLater too.
+func (l *Later) Is(target error) bool { return target == forge.ErrLater }
 
 func (l *Later) park() error { return queue.Turn(l.At, l) }
 

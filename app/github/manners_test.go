@@ -124,6 +124,7 @@ type storm struct {
 // the queue would run it: what is told to come back later does so then.
 func (s storm) rage(t *testing.T) (*referee, time.Duration) {
 	t.Helper()
+	s.limits = &oneByOne{limits: s.limits}
 	ref, start := &referee{}, time.Now()
 	app := &App{o: Options{Limits: s.limits}}
 	wire := s.wire(t, ref)
@@ -256,6 +257,18 @@ func TestTwentyBuildsAtOnceKeepGitHubsLimits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// oneByOne is a limiter that many ask at once.
+type oneByOne struct {
+	mu     sync.Mutex // guards limits
+	limits Limiter
+}
+
+func (o *oneByOne) Take(ctx context.Context, bucket string, n int64, limit queue.Limit) (time.Duration, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.limits.Take(ctx, bucket, n, limit)
 }
 
 // hurried is a pacer that knows no limit but the second.

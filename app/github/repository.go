@@ -98,7 +98,7 @@ func (r *Repository) Credential(ctx context.Context) (forge.Credential, error) {
 	r.mu.Lock()
 	r.git = append(r.git, client)
 	r.mu.Unlock()
-	return forge.Credential{URL: url, User: "x-access-token", Token: token.GetToken()}, nil
+	return forge.Credential{URL: url, User: "x-access-token", Token: token.GetToken(), CAFile: r.app.o.CAFile}, nil
 }
 
 // File reads a file as it is at a commit or branch; at the default branch where
@@ -130,7 +130,7 @@ func (r *Repository) OwnersFile(ctx context.Context) ([]byte, error) {
 	defer g.close(ctx)
 	there := &Repository{desk: desk{app: r.app, repo: theirs, call: g.do}}
 	text, err := there.File(ctx, pipeline.OwnersFile, "")
-	if errors.Is(err, ErrNoAccess) || errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, forge.ErrNoAccess) || errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	return text, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-github/v60/github"
+	"github.com/gregjones/httpcache"
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
 )
@@ -60,10 +61,25 @@ type grant struct {
 // GitHub no longer accepts the one it had.
 func (g *group) do(ctx context.Context, what string, fn func(context.Context, *github.Client) error) error {
 	if err := g.try(ctx, fn); err != nil {
-		return fmt.Errorf("%s in %s: %w", what, g.repo, err)
+		return fmt.Errorf("%s in %s: %w", what, g.repo, judged(err))
 	}
 	return nil
 }
+
+// judged makes a refusal a forge.ErrRefused too.
+func judged(err error) error {
+	switch status(err) {
+	case http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity:
+		return refusal{err}
+	}
+	return err
+}
+
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+func (r refusal) Is(target error) bool { return target == forge.ErrRefused }
 
 func (g *group) try(ctx context.Context, fn func(context.Context, *github.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -134,12 +150,17 @@ func (a *App) mint(ctx context.Context, r forge.Repo, may github.InstallationPer
 	return token, nil
 }
 
+// clientOf carries a token. The library's own clients do so, too, but by
+// connections that know no certificate of ours.
 func (a *App) clientOf(installation int64, token string) (*github.Client, error) {
-	creator, err := a.creator(installation)
+	memory, err := a.memory(installation)
 	if err != nil {
 		return nil, err
 	}
-	return creator.NewTokenClient(token)
+	cached := &httpcache.Transport{Transport: bearer{next: a.web, token: token}, Cache: memory}
+	client := github.NewClient(&http.Client{Transport: a.careful(installation)(cached)})
+	client.BaseURL, client.UserAgent = a.self.BaseURL, a.o.UserAgent
+	return client, nil
 }
 
 // revoke ends a token also when ctx has ended. It expires by itself within the

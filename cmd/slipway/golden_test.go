@@ -333,10 +333,11 @@ answer='{"summary":"Looked at.","criteria_results":[{"prd_id":"ac-1","passed":'$
 	"git.sh":   ". \"$here/who.sh\"\nanswer='{\"title\":\"Greet '$who'\",\"summary\":\"Adds greet.sh, which greets '$who'.\"}'\n",
 })
 
-// What people see on GitHub, from the signed delivery to the last byte.
+// What people see on GitHub, from the signed delivery to the last byte; here on
+// GitHub Enterprise Server, which shows the same.
 func TestWhatPeopleSee(t *testing.T) {
 	t.Parallel()
-	s := newShore(t)
+	s := newShoreOn(t, githubsim.Options{Enterprise: true})
 	s.conf.Slots.Builds = 8
 	s.serve(greeters, func(e *pipeline.Engine) { e.CIGrace = time.Second })
 	var flows sync.WaitGroup

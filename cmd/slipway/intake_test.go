@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -39,9 +40,10 @@ type server struct {
 	sim      *githubsim.Server
 	conf     config.Server
 	store    *queue.SQLite
+	cast     string       // directory of the agents
+	hasty    bool         // Slipway writes without a pause, which has tests of its own
 	listener net.Listener // of the next Slipway
 	url      string       // of the webhook
-	cast     string       // directory of its agents
 	ticket   int
 
 	mu    sync.Mutex
@@ -68,7 +70,14 @@ func newServerOf(t *testing.T, agents cast, configure func(*config.Server), tune
 // GitHub sends waits there.
 func newShore(t *testing.T) *server {
 	t.Helper()
-	s := &server{T: t, sim: schema.Start(t, githubsim.Options{})}
+	return newShoreOn(t, githubsim.Options{Enterprise: os.Getenv("SLIPWAY_TEST_GITHUB") == "enterprise"})
+}
+
+// newShoreOn is newShore with another GitHub. As GitHub Enterprise Server is, it
+// is reached below /api/v3.
+func newShoreOn(t *testing.T, hub githubsim.Options) *server {
+	t.Helper()
+	s := &server{T: t, sim: schema.Start(t, hub)}
 	s.sim.Observe(func(x githubsim.Exchange) {
 		if x.Mutates() && !strings.HasSuffix(x.URL, "/access_tokens") && x.Method != http.MethodDelete {
 			s.mu.Lock()
@@ -100,6 +109,9 @@ func newShore(t *testing.T) *server {
 		AppID: made.ID, Slug: made.Slug, PrivateKey: config.Secret(made.PrivateKey),
 		WebhookSecrets: []config.Secret{hookSecret}, BaseURL: s.sim.URL() + "/",
 	}
+	if hub.Enterprise {
+		s.conf.GitHub.BaseURL += "api/v3/"
+	}
 	s.store, err = queue.OpenSQLite(t.Context(), filepath.Join(s.conf.StateDir, "store"))
 	must(t, err)
 	t.Cleanup(func() { must(t, s.store.Close()) })
@@ -119,7 +131,11 @@ func (s *server) serve(agents cast, tune ...func(*pipeline.Engine)) (slipway *ap
 	for _, with := range tune {
 		with(engine)
 	}
-	slipway, err = app.New(s.conf, s.store, engine, quiet)
+	var store queue.Store = s.store
+	if s.hasty {
+		store = hasty{s.store}
+	}
+	slipway, err = app.New(s.conf, store, engine, quiet)
 	must(s.T, err)
 	ctx, cancel := context.WithCancel(s.Context())
 	served := make(chan error, 1)
@@ -190,6 +206,23 @@ func (s *server) jobs(kind string) []queue.Job {
 	return jobs
 }
 
+// stand is where the builds stand, and what else has not come to a good end.
+func (s *server) stand() (text string) {
+	s.Helper()
+	ctx := context.WithoutCancel(s.Context()) // also when the test is over
+	jobs, err := s.store.List(ctx, queue.Query{})
+	must(s.T, err)
+	for _, j := range jobs {
+		if j.Kind == inbox.Kind && j.State == queue.Done {
+			continue
+		}
+		b, err := app.Account(ctx, s.store, j)
+		must(s.T, err)
+		text += fmt.Sprintf("%s %s of %s: %s after %d retries, %q; %s, %q\n", j.Kind, j.ID, j.Key, j.State, j.Retries, j.Cause, b.State, b.Cause)
+	}
+	return text
+}
+
 // changes are what Slipway changed on GitHub so far.
 func (s *server) changes() []githubsim.Exchange {
 	s.mu.Lock()
@@ -208,11 +241,17 @@ func (s *server) post(guid, signature string, body io.Reader) (status int, answe
 // try is post where the server may hang up.
 func (s *server) try(guid, signature string, body io.Reader) (status int, answer string, err error) {
 	s.Helper()
+	return s.hook("issue_comment", guid, signature, body)
+}
+
+// hook is try for any event.
+func (s *server) hook(event, guid, signature string, body io.Reader) (status int, answer string, err error) {
+	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, s.url, body)
 	must(s.T, err)
 	r.Close = true
 	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("X-GitHub-Event", "issue_comment")
+	r.Header.Set("X-GitHub-Event", event)
 	r.Header.Set("X-GitHub-Delivery", guid)
 	if signature != "" {
 		r.Header.Set("X-Hub-Signature-256", signature)

@@ -26,7 +26,16 @@ type Entry struct {
 	Reason          string  `json:"reason,omitempty"` // for the verdict
 	State           State   `json:"state"`
 	Outside         bool    `json:"outside_diff,omitempty"` // its lines are in no hunk of the diff
+	Anchor          Lines   `json:"anchor,omitzero"`        // those of its lines, in one hunk, that a remark can be put on
+	Replacement     string  `json:"replacement,omitempty"`  // what to write in the place of exactly its lines, which Quote is
 	Posted          bool    `json:"posted,omitempty"`       // a remark on its lines was written
+}
+
+// Lines are lines of one version of a file, both ends inclusive. The zero value
+// is none.
+type Lines struct {
+	First int `json:"first"`
+	Last  int `json:"last"`
 }
 
 // Side says which version of a file the lines of an entry count in.

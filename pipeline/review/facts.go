@@ -176,7 +176,9 @@ func scan(s survey) []finding.Entry {
 	tell := func(f finding.Finding) {
 		n := seen[f.Path+"\x00"+f.Title] + 1
 		seen[f.Path+"\x00"+f.Title] = n
-		out = append(out, fact(DiffLens, f, n))
+		e := fact(DiffLens, f, n)
+		e.Anchor = s.whole.anchor(f.Path, false, f.StartLine, f.StartLine)
+		out = append(out, e)
 	}
 	for _, f := range s.whole.files {
 		added(f, func(line int, text string) {

@@ -145,7 +145,7 @@ func (r *run) placed(ctx context.Context, lens string, said Remarks) ([]*candida
 	for _, m := range said.Findings {
 		c := &candidate{lenses: []string{lens}, Entry: finding.Entry{
 			Finding: m.Finding, Lens: lens, EndLine: m.EndLine, Side: m.Side, Quote: m.Quote,
-			FailureScenario: m.FailureScenario, Agreement: 1, State: finding.New,
+			FailureScenario: m.FailureScenario, Replacement: m.Replacement, Agreement: 1, State: finding.New,
 		}}
 		var err error
 		if c.quoted, err = r.place(ctx, &c.Entry); err != nil {
@@ -170,7 +170,7 @@ func (c *candidate) agree(other *candidate) {
 		c.Severity = other.Severity
 	}
 	if other.quoted && !c.quoted {
-		c.quoted, c.Quote, c.Outside = true, other.Quote, other.Outside
+		c.quoted, c.Quote, c.Outside, c.Anchor, c.Replacement = true, other.Quote, other.Outside, other.Anchor, other.Replacement
 		c.Side, c.StartLine, c.EndLine = other.Side, other.StartLine, other.EndLine
 	}
 }

@@ -135,7 +135,7 @@ func skip(ctx context.Context, at Site, t Target, o Options, c repo.Change, file
 	switch {
 	case matches(o.Ignore, c.Path):
 		return Ignored, nil
-	case o.Only != nil && !matches(o.Only, c.Path):
+	case len(o.Only) > 0 && !matches(o.Only, c.Path):
 		return Unasked, nil
 	case slices.ContainsFunc(strings.Split(path.Dir(c.Path), "/"), func(dir string) bool { return slices.Contains(vendorDirs, dir) }):
 		return Vendored, nil
@@ -170,10 +170,11 @@ func skip(ctx context.Context, at Site, t Target, o Options, c repo.Change, file
 }
 
 // matches reports whether a pattern of path.Match fits the path, its last part,
-// or a directory above it.
+// or a directory above it. As all three are tried, **/ in front and /** behind
+// say nothing more.
 func matches(patterns []string, name string) bool {
 	for _, pattern := range patterns {
-		pattern = strings.TrimSuffix(pattern, "/")
+		pattern = strings.TrimPrefix(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), "/**"), "**/")
 		if ok, _ := path.Match(pattern, path.Base(name)); ok {
 			return true
 		}

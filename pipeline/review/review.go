@@ -67,15 +67,15 @@ type Options struct {
 	MaxConcurrency int           // slots at work at once; 0 means batch.DefaultConcurrency. The crew's own slots bound it too
 	Timeout        time.Duration // of each slot, with the wait for a slot of the crew; 0 means none
 	Ignore         []string      // paths not to be reviewed: patterns of path.Match, for a path, its last part, or a directory above it
-	Only           []string      // likewise, of the paths that are; nil: all
+	Only           []string      // likewise, of the paths that are; none: all
 	Audit          bool          // one more agent looks for what all lenses missed
 	Inert          bool          // no agent runs a command: the code is of somebody whom nobody trusts
 	Severity       finding.Severity
 	MinConfidence  int // per cent
 	// Over, once it is closed, lets no agent start and stops those at work; what is
-	// known by then is the result. OverWhy says why, for people.
+	// known by then is the result. OverWhy is asked after that, for people.
 	Over    <-chan struct{}
-	OverWhy string
+	OverWhy func() string
 	// Emit hears the events of the batches <key>/lenses and <key>/verifiers, the
 	// latter when the former has ended, then those of the audit. It may be nil.
 	Emit func(batch.Event)
@@ -85,6 +85,11 @@ type Options struct {
 type Result struct {
 	Base string `json:"base"`
 	Head string `json:"head"`
+	// Since is the head of the last review, where only what came after it is new.
+	Since string `json:"since,omitempty"`
+	// Severity and MinConfidence are those that Open goes by.
+	Severity      finding.Severity `json:"severity,omitempty"`
+	MinConfidence int              `json:"min_confidence,omitempty"`
 	// Findings are all that were claimed, with their verdicts: those of the
 	// earlier review first, then by lens and place.
 	Findings []finding.Entry `json:"findings,omitempty"`
@@ -175,7 +180,7 @@ func (r *run) search(ctx context.Context, l *ledger, round, verifier string, slo
 func (r *run) result(l *ledger) Result {
 	t, s := r.target, r.survey
 	result := Result{
-		Base: t.Base, Head: t.Head, Findings: l.entries(), Manifest: s.manifest, Todos: todos(s), Untested: untested(s),
+		Base: t.Base, Head: t.Head, Severity: r.options.Severity, MinConfidence: r.options.MinConfidence, Findings: l.entries(), Manifest: s.manifest, Todos: todos(s), Untested: untested(s),
 		Status: batch.StatusOf(r.records), Receipt: r.receipt,
 	}
 	number(result.Findings)
@@ -184,7 +189,9 @@ func (r *run) result(l *ledger) Result {
 			result.Open = append(result.Open, e)
 		}
 	}
-	if s.incremental { // what nobody looked at then, nobody looks at now
+	if s.incremental {
+		result.Since = t.Earlier.Head
+		// What nobody looked at then, nobody looks at now.
 		for _, gap := range t.Earlier.Incomplete {
 			if gap.Lens != "" {
 				result.Incomplete = append(result.Incomplete, gap)

@@ -94,6 +94,7 @@ type Remark struct {
 	Side            finding.Side `json:"side,omitempty"` // old: the lines were removed
 	Quote           string       `json:"quote,omitempty"`
 	FailureScenario string       `json:"failure_scenario,omitempty"`
+	Replacement     string       `json:"replacement,omitempty"` // of exactly the quoted lines
 }
 
 // checkRemarks wants remarks that can be placed, ranked and told apart.

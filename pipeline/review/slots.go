@@ -87,7 +87,7 @@ func (r *run) auditSlots(l *ledger) []slot[Subject, Remarks] {
 	in := r.subject()
 	for _, c := range l.active {
 		if c.Verdict != finding.Rejected {
-			in.Known = append(in.Known, c.Finding.String())
+			in.Known = append(in.Known, c.String())
 		}
 	}
 	if len(parts) > 1 {
@@ -211,7 +211,7 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 	if ctx.Err() != nil {
 		return nil, round{}, context.Cause(ctx)
 	}
-	if cause := context.Cause(open); cause != nil && cause != error(over) {
+	if cause := context.Cause(open); cause != nil && !errors.Is(cause, over) {
 		return nil, round{}, cause
 	}
 	if err := errors.Join(stops...); err != nil {
@@ -231,10 +231,10 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 }
 
 // overError ends the slots of a review, and not the review.
-type overError struct{ why string }
+type overError struct{ why func() string }
 
 // Error says why it is over.
-func (e *overError) Error() string { return e.why }
+func (e *overError) Error() string { return e.why() }
 
 // answered reads what the completed slots of a recorded round said. The others
 // are not asked again: they may answer this time, and everything after would be

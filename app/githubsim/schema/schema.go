@@ -2,11 +2,11 @@
 // descriptions: every REST request and response by its OpenAPI description,
 // every webhook by its schema. Tests import it, and nothing else.
 //
-// rest.json and webhooks.json lie beside the package, where go:embed reaches
-// them. They are cut from the npm packages @octokit/openapi and
-// @octokit/openapi-webhooks (MIT, by GitHub Inc. and Octokit contributors; see
-// LICENSE.octokit) by the program in trim: go generate, with the two packages
-// installed in node_modules at the top of the repository.
+// rest.json, webhooks.json and examples.json.gz lie beside the package to be
+// embedded. They are made of the npm packages @octokit/openapi,
+// @octokit/openapi-webhooks and @octokit/webhooks-examples (MIT, by GitHub Inc.
+// and Octokit contributors; see LICENSE.octokit) by the program in trim: make
+// schemas.
 package schema
 
 import (

@@ -153,6 +153,7 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 	h, err := handlers.New(handlers.Options{
 		Jobs: store, GitHub: quiet{ids}, AppID: 1, Slug: "slipway",
 		Account:  func(context.Context, queue.Job) (report.Build, error) { return report.Build{}, nil },
+		Home:     func(_ context.Context, r pipeline.Request) (forge.Repo, error) { return r.Repo, nil },
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
 		Proposed: func(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) { return nil, nil },

@@ -161,8 +161,8 @@ func TestReplicasBeforeOneRedis(t *testing.T) {
 	var comments []thing
 	eventually(t, 40*time.Second, func() string {
 		h.get(t, fmt.Sprintf("/issues/%d/comments", h.ticket.Number), &comments)
-		if len(comments) < 3 {
-			return fmt.Sprintf("%d comments, want the build's, the command and its answer", len(comments))
+		if len(comments) < 4 {
+			return fmt.Sprintf("%d comments, want the build's two, the command and its answer", len(comments))
 		}
 		return ""
 	})
@@ -172,8 +172,8 @@ func TestReplicasBeforeOneRedis(t *testing.T) {
 		t.Errorf("the replica ended with %d\n%s", code, other.server.said(t))
 	}
 	h.get(t, fmt.Sprintf("/issues/%d/comments", h.ticket.Number), &comments)
-	if len(comments) != 3 {
-		t.Errorf("%d comments, want the build's, the command and its answer: %+v", len(comments), comments)
+	if len(comments) != 4 {
+		t.Errorf("%d comments, want the build's two, the command and its answer: %+v", len(comments), comments)
 	}
 	if n := len(h.jobs(t, pipeline.KindBuild)); n != 1 {
 		t.Errorf("%d builds, want one", n)

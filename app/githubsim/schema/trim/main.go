@@ -1,14 +1,17 @@
 // Command trim cuts GitHub's OpenAPI description and webhook schemas down to the
-// operations and events that package schema judges.
+// operations and events that package schema judges, and packs the published
+// examples of webhooks.
 //
 // It reads an installed copy of the npm packages @octokit/openapi (23) and
-// @octokit/openapi-webhooks (12), which carry GitHub's own files:
+// @octokit/openapi-webhooks (12), which carry GitHub's own files, and of
+// @octokit/webhooks-examples (7):
 //
 //	go run ./app/githubsim/schema/trim -from node_modules -to app/githubsim/schema
 package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	_ "embed"
 	"encoding/json"
 	"flag"
@@ -25,8 +28,8 @@ import (
 var keep string
 
 func main() {
-	from := flag.String("from", "node_modules", "directory that holds the two npm packages")
-	to := flag.String("to", ".", "directory to write rest.json and webhooks.json to")
+	from := flag.String("from", "node_modules", "directory that holds the npm packages")
+	to := flag.String("to", ".", "directory to write to")
 	flag.Parse()
 	if err := run(*from, *to); err != nil {
 		fmt.Fprintln(os.Stderr, "trim:", err)
@@ -56,7 +59,34 @@ func run(from, to string) error {
 	if hooks.Webhooks, err = choose(hooks.Webhooks, events); err != nil {
 		return err
 	}
-	return write(filepath.Join(to, "webhooks.json"), hooks)
+	if err := write(filepath.Join(to, "webhooks.json"), hooks); err != nil {
+		return err
+	}
+	return pack(filepath.Join(from, "@octokit", "webhooks-examples", "api.github.com", "index.json"), filepath.Join(to, "examples.json.gz"))
+}
+
+// pack compresses a JSON file without its white space. The result depends on
+// nothing but the file.
+func pack(from, to string) error {
+	raw, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("read the examples: %w", err)
+	}
+	var plain, out bytes.Buffer
+	if err := json.Compact(&plain, raw); err != nil {
+		return fmt.Errorf("parse the examples: %w", err)
+	}
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(plain.Bytes()); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(to, out.Bytes(), 0o644)
 }
 
 // A description is the part of an OpenAPI document that is kept. Its leaves
