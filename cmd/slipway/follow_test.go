@@ -141,8 +141,8 @@ func TestFixOnPullRequests(t *testing.T) {
 		"merger.json":        `{"success":true,"summary":"Both greet.","conflict_resolutions":[{"file":"greet.sh","resolution_strategy":"Both stay."}]}`,
 		"ci_fixer.sh":        "echo 'echo mended' >> greet.sh\n",
 		"ci_fixer.json":      `{"summary":"It greets.","fixed":true,"files_changed":["greet.sh"],"cause":"It greeted nobody."}`,
-	}), func(e *pipeline.Engine) { e.CIGrace = time.Second })
-	s.commit(map[string]string{".github/slipway.yml": quick})
+	}), func(e *pipeline.Engine) { e.CIGrace = 20 * time.Second }) // for a check that a busy machine is late with
+	s.commit(map[string]string{".github/slipway.yml": quick, ".github/workflows/ci.yml": "on: push\njobs: {unit: {runs-on: ubuntu-latest, steps: [{run: pytest}]}}\n"})
 	pull := s.pulled()
 	number, branch := pull.GetNumber(), pull.GetHead().GetRef()
 	onBranch := func(by string, files map[string]string) string {
