@@ -3,7 +3,7 @@ SHELL := /bin/bash
 
 LINTER := .cache/bin/golangci-lint
 
-.PHONY: help deps tools build test vet lint bench soak fuzz schemas clean
+.PHONY: help deps tools build test vet lint bench soak chaos fuzz schemas clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -32,12 +32,17 @@ lint: ## the linter, as .golangci.yml says
 bench: ## how fast it is, each number beside its bound
 	@set -o pipefail; go test -timeout 1h -run '^$$' -bench . ./... | awk -f .ci/bounds.awk
 
-soak: ## properties and crashes for long: make soak CHECKS=20000
+soak: ## properties and crashes for long, all of GitHub as Enterprise Server: make soak CHECKS=20000
 	go test -race -count 1 -timeout 2h \
 		$$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/rapid|queuetest/ { print $$1 }') \
 		-rapid.checks $(or $(CHECKS),2000)
 	go test -count 1 -timeout 2h -run TestDecisionsKeepTheInvariants ./pipeline -rapid.checks $(or $(CHECKS),2000)0
+	SLIPWAY_TEST_GITHUB=enterprise go test -race -count 1 -timeout 2h ./cmd/slipway
 	SLIPWAY_SOAK=1 go test -race -count 1 -timeout 2h ./cmd/slipway/... ./pipeline/runtime
+
+chaos: ## kill, stop and cut off workers and Redis for long: make chaos TIME=5m SEED=7
+	go test -race -count 1 -timeout 1h -v -run TestChaos ./queue -chaos $(or $(TIME),60s) -chaos-seed $(or $(SEED),0)
+	go test -race -count 1 -timeout 1h -v -run TestChaos ./cmd/slipway/durability -chaos-builds $(or $(BUILDS),30) -chaos-seed $(or $(SEED),0)
 
 fuzz: ## every fuzz target for a while: make fuzz TIME=5m
 	@.ci/fuzz $(or $(TIME),10s)

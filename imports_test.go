@@ -53,7 +53,7 @@ var rules = map[string]rule{
 	}, "it implements what handlers and pipeline ask for, and knows nothing of how they use it"},
 	"app/githubsim": {[]string{"pipeline/sandbox"}, "a stand-in that shared code with what it is to test would share its mistakes"},
 
-	"handlers":         {[]string{"handlers/command", "queue", "config", "pipeline", "pipeline/forge", "pipeline/report"}, "a handler turns an event into at most one job; the work is done by whoever claims it"},
+	"handlers":         {[]string{"handlers/command", "queue", "config", "pipeline", "pipeline/forge", "pipeline/finding", "pipeline/report"}, "a handler turns an event into at most one job; the work is done by whoever claims it"},
 	"handlers/command": {[]string{"pipeline/forge", "config"}, "the grammar of commands is pure"},
 
 	"pipeline": {slices.Concat(work, []string{

@@ -19,8 +19,10 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
 	"github.com/slipway-dev/slipway/queue"
 )
@@ -42,17 +44,6 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	if missing := conf.Missing(); len(missing) > 0 {
 		return nil, &MissingError{Credentials: missing}
 	}
-	key, err := conf.GitHub.Key()
-	if err != nil {
-		return nil, err
-	}
-	hub, err := github.New(github.Options{
-		AppID: conf.GitHub.AppID, PrivateKey: []byte(key.Reveal()),
-		BaseURL: conf.GitHub.BaseURL, Limits: store, Log: log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("set up the GitHub client: %w", err)
-	}
 	var secrets []string
 	for _, s := range conf.GitHub.WebhookSecrets {
 		secrets = append(secrets, s.Reveal())
@@ -61,10 +52,34 @@ func New(conf config.Server, store queue.Store, engine *pipeline.Engine, log *sl
 	if err != nil {
 		return nil, err
 	}
-	a := &App{conf: conf, store: store, engine: engine, hub: hub, inbox: in, log: log}
+	a, err := NewWorker(conf, store, engine, log)
+	if err == nil {
+		a.inbox = in
+	}
+	return a, err
+}
+
+// NewWorker wires a server that receives no webhooks: it is for Work.
+func NewWorker(conf config.Server, store queue.Store, engine *pipeline.Engine, log *slog.Logger) (*App, error) {
+	if missing := conf.MissingApp(); len(missing) > 0 {
+		return nil, &MissingError{Credentials: missing}
+	}
+	key, err := conf.GitHub.Key()
+	if err != nil {
+		return nil, err
+	}
+	hub, err := github.New(github.Options{
+		AppID: conf.GitHub.AppID, PrivateKey: []byte(key.Reveal()),
+		BaseURL: conf.GitHub.BaseURL, CAFile: conf.GitHub.CAFile, Limits: store, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the GitHub client: %w", err)
+	}
+	a := &App{conf: conf, store: store, engine: engine, hub: hub, log: log}
 	a.handlers, err = handlers.New(handlers.Options{
-		Jobs: store, GitHub: hub, Account: a.account, Home: a.home, Approval: a.approval, Settings: a.settings, Proposed: a.proposed, Decide: a.decide,
-		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Chat: conf.Chat,
+		Jobs: store, GitHub: hub, Account: a.account, Reviewed: a.reviewed, Home: a.home, Approval: a.approval, Settings: a.settings, Proposed: a.proposed,
+		Findings: a.findings, Decide: a.decide,
+		AppID: conf.GitHub.AppID, Slug: conf.GitHub.Slug, Label: engine.Defaults.Build.Label, Look: engine.Defaults.Review.Label, Chat: conf.Chat,
 	})
 	if err != nil {
 		return nil, err
@@ -149,8 +164,8 @@ func (a *App) Work(ctx context.Context) error {
 	return err
 }
 
-// worker runs deliveries, which take milliseconds, and builds, which take
-// hours, in slots of their own.
+// worker runs deliveries, which take milliseconds, reviews, which take minutes,
+// and builds, which take hours, in slots of their own.
 func (a *App) worker() *queue.Worker {
 	host, err := os.Hostname()
 	if err != nil {
@@ -161,6 +176,7 @@ func (a *App) worker() *queue.Worker {
 		Slots: []queue.Slot{
 			{Kinds: []string{inbox.Kind}, N: a.conf.Slots.Deliveries, Run: a.deliver, GivenUp: a.giveUpDelivery},
 			{Kinds: []string{pipeline.KindBuild}, N: a.conf.Slots.Builds, Run: a.build, GivenUp: a.giveUp},
+			{Kinds: []string{review.Kind}, N: a.conf.Slots.Reviews, Run: a.review, GivenUp: a.giveUpReview},
 		},
 	}
 }
@@ -235,7 +251,7 @@ func (a *App) build(ctx context.Context, t *queue.Task) error {
 // resumedAt is where a claimed build's repository is reached. A resume that brought
 // the claim about is in no journal yet.
 func resumedAt(t *queue.Task, req pipeline.Request) forge.Repo {
-	return pipeline.Resumed(req, signalsOf(t))
+	return pipeline.Resumed(req, sentBefore(t))
 }
 
 // giveUp says on the ticket that a build is buried.
@@ -272,29 +288,52 @@ func Account(ctx context.Context, store queue.Store, job queue.Job) (report.Buil
 func (a *App) settings(ctx context.Context, r forge.Repo) ([]config.Setting, error) {
 	hub := a.hub.ForRepo(r, 0)
 	defer hub.Close(context.WithoutCancel(ctx))
-	text, err := hub.File(ctx, pipeline.ConfigFile, "")
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	files, err := filesOf(ctx, hub, r)
+	if err != nil {
 		return nil, err
 	}
-	return effective(a.engine, text)
+	return effective(a.engine, files)
 }
 
-// proposed reads the configuration that a pull request wants. One that takes
-// the file away wants the layers below.
-func (a *App) proposed(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error) {
-	hub := a.hub.ForRepo(r, pull)
-	defer hub.Close(context.WithoutCancel(ctx))
-	if pull != 0 {
-		if changed, err = hub.Changes(ctx, pull, pipeline.ConfigFile); err != nil || !changed {
-			return false, err
-		}
+// filesOf are those that configure a repository now.
+func filesOf(ctx context.Context, hub *github.Repository, r forge.Repo) (pipeline.Files, error) {
+	files := pipeline.Files{Owner: r.Owner}
+	var err error
+	if files.Own, err = fileOrNone(ctx, hub, pipeline.ConfigFile, ""); err != nil {
+		return files, err
 	}
-	text, err := hub.File(ctx, pipeline.ConfigFile, sha)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return true, err
+	files.Owners, err = hub.OwnersFile(ctx)
+	return files, err
+}
+
+// fileOrNone is empty where the repository has no such file.
+func fileOrNone(ctx context.Context, hub *github.Repository, name, ref string) ([]byte, error) {
+	text, err := hub.File(ctx, name, ref)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
 	}
-	_, err = a.engine.Layered(text)
-	return true, err
+	return text, err
+}
+
+// findings are what is open on a pull request: by its last review, or, where
+// nobody reviewed it, by what the newest build on one of ours left of its own.
+func (a *App) findings(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error) {
+	found, err := lastReview(ctx, a.store, review.Key(r, pull.Number))
+	if err != nil {
+		return nil, err
+	}
+	if found != nil {
+		return found.Open, nil
+	}
+	if pull.Ticket == 0 {
+		return nil, nil
+	}
+	key := fmt.Sprintf("%s#%d", r, pull.Ticket)
+	jobs, err := a.store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Key: key, Limit: 1})
+	if err != nil || len(jobs) == 0 {
+		return nil, err
+	}
+	return pipeline.OpenFindings(ctx, a.store, jobs[0].ID)
 }
 
 // approval says why the plan of a build cannot be approved by that hash.

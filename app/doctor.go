@@ -2,9 +2,12 @@ package app
 
 import (
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -79,23 +82,37 @@ func Diagnose(ctx context.Context, conf config.Server, limits github.Limiter, ma
 		return []Diagnosis{{"app", Problem, err.Error(), "let github.private_key_file name the .pem file that GitHub made"}}
 	}
 	hub, err := github.New(github.Options{
-		AppID: conf.GitHub.AppID, PrivateKey: []byte(key.Reveal()), BaseURL: conf.GitHub.BaseURL, Limits: limits, Log: log,
+		AppID: conf.GitHub.AppID, PrivateKey: []byte(key.Reveal()), BaseURL: conf.GitHub.BaseURL, CAFile: conf.GitHub.CAFile, Limits: limits, Log: log,
 	})
 	if err != nil {
-		return []Diagnosis{{"app", Problem, err.Error(), "take the App's id and its .pem file from its settings page"}}
+		return []Diagnosis{{"app", Problem, err.Error(), "take the App's id and its .pem file from its settings page, and let github.ca_file name certificates in PEM"}}
 	}
 	app, err := hub.Registered(ctx)
 	if err != nil {
-		fix := "see that this machine reaches " + conf.GitHub.BaseURL
-		if github.Refused(err) {
-			fix = "let github.app_id and the private key be of the same App, which still exists, and see that the clock is right"
-		}
-		return []Diagnosis{{"app", Problem, err.Error(), fix}}
+		return []Diagnosis{{"app", Problem, err.Error(), unreached(conf.GitHub.BaseURL, err)}}
 	}
 	out := []Diagnosis{{"app", Well, fmt.Sprintf("App %d answers for %s", conf.GitHub.AppID, app.Page), ""}}
 	out = append(out, granted("app", app, manifest, "change it on the App's settings page")...)
-	out = append(out, installations(ctx, hub, manifest)...)
+	out = append(out, installations(ctx, conf, hub, manifest)...)
 	return append(out, arrivals(ctx, hub))
+}
+
+// unreached is what to do where GitHub did not tell us about the App.
+func unreached(base string, err error) string {
+	at, _ := url.Parse(base) // it was read, so it is an address
+	api := strings.HasPrefix(at.Host, "api.") || strings.HasSuffix(at.Path, "/api/v3/")
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+		return "let github.ca_file name the file of the certificate, in PEM, by which " + at.Host + " is trusted"
+	}
+	switch {
+	case at.Host == "github.com":
+		return "leave github.base_url out: the API of github.com is https://api.github.com/"
+	case !api && github.NotFound(err):
+		return "github.base_url is the address of the API, which on GitHub Enterprise Server is " + at.Scheme + "://" + at.Host + "/api/v3/"
+	case github.Refused(err):
+		return "let github.app_id and the private key be of the same App, which still exists, and see that the clock is right"
+	}
+	return "see that github.base_url is right and that this machine reaches " + base
 }
 
 var grants = map[string]int{"read": 1, "write": 2, "admin": 3}
@@ -129,7 +146,7 @@ func granted(about string, have github.Registration, want Manifest, fix string) 
 	return out
 }
 
-func installations(ctx context.Context, hub *github.App, want Manifest) []Diagnosis {
+func installations(ctx context.Context, conf config.Server, hub *github.App, want Manifest) []Diagnosis {
 	all, err := hub.Installed(ctx)
 	switch {
 	case err != nil:
@@ -148,6 +165,9 @@ func installations(ctx context.Context, hub *github.App, want Manifest) []Diagno
 			found = []Diagnosis{{about, Well, "it has every permission and event", ""}}
 		}
 		out = append(out, found...)
+		if !i.Suspended {
+			out = append(out, repositories(ctx, conf, hub, i)...)
+		}
 	}
 	return out
 }

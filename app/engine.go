@@ -50,6 +50,7 @@ func NewEngine(conf config.Server, agents Agents, log *slog.Logger) (*pipeline.E
 	engine := &pipeline.Engine{
 		State: conf.StateDir, Box: box, Slots: agent.NewSlots(defaults.Limits.MaxParallelAgents),
 		Runtime: runtimes.get, Only: agents.Runtime, Defaults: defaults, Log: log,
+		Shared: conf.RedisURL != "",
 	}
 	if conf.Record {
 		engine.Record = func(build string, rt runtime.Runtime) runtime.Runtime {
@@ -98,18 +99,9 @@ func (c Claim) job(ctx context.Context) (pipeline.Job, error) {
 	if err := c.Engine.Box.Reap(ctx); err != nil {
 		return pipeline.Job{}, fmt.Errorf("end what a dead worker left running: %w", err)
 	}
-	signals := make(chan pipeline.Signal)
-	go func() {
-		defer close(signals)
-		for s := range c.Task.Signals() { // closed when the task has returned
-			select {
-			case signals <- pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body}:
-			case <-ctx.Done():
-			}
-		}
-	}()
+	before, signals := signalsOf(ctx, c.Task)
 	return pipeline.Job{
-		Request: c.Request, Forge: c.Forge, Subagents: c.Subagents, Before: signalsOf(c.Task), Signals: signals, Extend: c.Task.Extend, Draining: c.Draining,
+		Request: c.Request, Forge: c.Forge, Subagents: c.Subagents, Before: before, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining,
 		Day: daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
@@ -117,9 +109,25 @@ func (c Claim) job(ctx context.Context) (pipeline.Job, error) {
 	}, nil
 }
 
-// signalsOf are the signals that were sent before a claim, in the words of the
+// signalsOf are the signals of a task in the pipeline's words: those that were
+// sent before the claim, and those that come.
+func signalsOf(ctx context.Context, t *queue.Task) (before []pipeline.Signal, coming <-chan pipeline.Signal) {
+	signals := make(chan pipeline.Signal)
+	go func() {
+		defer close(signals)
+		for s := range t.Signals() { // closed when the task has returned
+			select {
+			case signals <- pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body}:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return sentBefore(t), signals
+}
+
+// sentBefore are the signals that were sent before a claim, in the words of the
 // pipeline.
-func signalsOf(t *queue.Task) (before []pipeline.Signal) {
+func sentBefore(t *queue.Task) (before []pipeline.Signal) {
 	for _, s := range t.Before() {
 		before = append(before, pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body})
 	}

@@ -7,12 +7,12 @@ import (
 	"github.com/slipway-dev/slipway/pipeline"
 )
 
-// effective is what builds of a repository with that file go by, value by
+// effective is what builds of a repository with those files go by, value by
 // value: the runtime that this process runs whatever is configured, the model
 // of each role also where it is the runtime's own choice. Where the server's
 // file is, is nobody's business on GitHub. A bad file is a *config.Error.
-func effective(engine *pipeline.Engine, file []byte) ([]config.Setting, error) {
-	conf, err := engine.Layered(file)
+func effective(engine *pipeline.Engine, files pipeline.Files) ([]config.Setting, error) {
+	conf, err := engine.Layered(files)
 	if err != nil {
 		return nil, err
 	}
@@ -25,20 +25,20 @@ func effective(engine *pipeline.Engine, file []byte) ([]config.Setting, error) {
 		if strings.HasPrefix(s.Key, "models.") {
 			continue // below, as it comes out
 		}
-		s.Origin = layer(s.Origin)
+		s.Origin = layer(s.Origin, files.Owner)
 		if s.Key == "runtime" && engine.Only != "" {
 			s.Value, s.Origin = engine.Only, "the server's start"
 		}
 		out = append(out, s)
 	}
 	for _, r := range roles {
-		out = append(out, model(r))
+		out = append(out, model(r, files.Owner))
 	}
 	return out, nil
 }
 
 // model is the setting of one role: who is asked, and which key says so.
-func model(a config.Assignment) config.Setting {
+func model(a config.Assignment, owner string) config.Setting {
 	links := make([]string, len(a.Chain))
 	for i, t := range a.Chain {
 		links[i] = t.String()
@@ -48,7 +48,7 @@ func model(a config.Assignment) config.Setting {
 		s.Origin = "the runtime's own choice"
 		return s
 	}
-	s.Origin = layer(a.Origin)
+	s.Origin = layer(a.Origin, owner)
 	if a.Key != s.Key {
 		s.Origin += ", by " + a.Key
 	}
@@ -56,8 +56,8 @@ func model(a config.Assignment) config.Setting {
 }
 
 // layer is an origin as people on GitHub may read it.
-func layer(origin string) string {
-	if origin != "default" && origin != pipeline.ConfigFile {
+func layer(origin, owner string) string {
+	if origin != "default" && origin != pipeline.ConfigFile && origin != pipeline.OwnersOrigin(owner) {
 		return "the server"
 	}
 	return origin

@@ -262,7 +262,7 @@ func (s *Setup) finish(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 	defer cancel()
-	made, err := github.ConvertManifest(ctx, s.conf.GitHub.BaseURL, q.Get("code"))
+	made, err := github.ConvertManifest(ctx, s.conf.GitHub.BaseURL, s.conf.GitHub.CAFile, q.Get("code"))
 	if err != nil {
 		s.log.ErrorContext(ctx, "create the App", "error", err)
 		s.show(w, http.StatusBadGateway, "begin", form{Name: s.manifest.Name, Problem: "GitHub did not hand out the new App, so start again here. If GitHub shows it all the same, delete it there first."})

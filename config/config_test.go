@@ -236,7 +236,8 @@ commands:
   lint: |-
     npm run lint
 build: { label: go, approval: plan, base: release/1.x, branch: "bot/{ticket}-{slug}" }
-review: { severity: high, min_confidence: 60 }
+review: { severity: high, min_confidence: 60, label: look, auto: true, lenses: [security, house-rules], max_findings: 3, minutes: 5 }
+paths: { ignore: ["docs/", "*.svg"] }
 limits:
   usd_per_build: 12.50
   usd_per_day: 50
@@ -278,7 +279,7 @@ pipeline:
 
 // refusals are files that Parse refuses, and what it says.
 var refusals = map[string]struct{ file, want string }{
-	"an unknown key":                  {"runtime: replay\ncolour: red\n", "f.yml:2: colour: unknown key; valid here: build, commands, limits, models, pipeline, review, runtime"},
+	"an unknown key":                  {"runtime: replay\ncolour: red\n", "f.yml:2: colour: unknown key; valid here: build, commands, limits, models, paths, pipeline, review, runtime"},
 	"an unknown key in a section":     {"limits:\n  usd_per_month: 3\n", "f.yml:2: limits.usd_per_month: unknown key; valid here: calls_per_day, max_parallel_agents, max_parallel_issues, minutes_per_build, minutes_per_day, usd_per_build, usd_per_call, usd_per_day"},
 	"a knob in the wrong section":     {"pipeline:\n\n  max_parallel_issues: 3\n", "f.yml:3: pipeline.max_parallel_issues: unknown key here; it belongs at limits.max_parallel_issues"},
 	"an approval that nobody knows":   {"build:\n  approval: always\n", "f.yml:2: build.approval: want never or plan, got \"always\""},
@@ -300,7 +301,7 @@ var refusals = map[string]struct{ file, want string }{
 	"a ratio above one":               {"pipeline: {failure_abort_ratio: 80}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got 80"},
 	"no number as a ratio":            {"pipeline: {failure_abort_ratio: .nan}", "f.yml:1: pipeline.failure_abort_ratio: want a number above 0 and at most 1, got .nan"},
 	"text for a section":              {"limits: 3\n", "f.yml:1: limits: want a mapping with the keys calls_per_day, max_parallel_agents, max_parallel_issues, minutes_per_build, minutes_per_day, usd_per_build, usd_per_call, usd_per_day, got the number 3"},
-	"a list for the file":             {"- a\n", "f.yml:1: want a mapping with the keys build, commands, limits, models, pipeline, review, runtime, got a list"},
+	"a list for the file":             {"- a\n", "f.yml:1: want a mapping with the keys build, commands, limits, models, paths, pipeline, review, runtime, got a list"},
 	"a key twice":                     {"runtime: replay\nruntime: command\n", "f.yml:2: runtime: given twice"},
 	"an option as a fallback":         {"models: {coder: 'opus | --dangerous'}", `f.yml:1: models.coder: "--dangerous" is no name of a model`},
 	"an unknown effort":               {"models: {coder: opus@hihg}", `f.yml:1: models.coder: "opus@hihg": unknown effort "hihg"; there are: none, minimal, low, medium, high, xhigh, max`},
@@ -319,7 +320,11 @@ var refusals = map[string]struct{ file, want string }{
 	"one branch for all":              {`build: {branch: "slipway"}`, "f.yml:1: build.branch: want {ticket} in the name, so that no two tickets share a branch"},
 	"no YAML":                         {"a:\n  - b\n c: [", "f.yml:3: not YAML: "},
 	"two documents":                   {"runtime: replay\n---\nruntime: command\n", "f.yml"},
-	"several mistakes at once":        {"colour: red\nruntime: 5\n", "f.yml:1: colour: unknown key; valid here: build, commands, limits, models, pipeline, review, runtime\nf.yml:2: runtime: want text, got the number 5"},
+	"a lens that is no word":          {"review: {lenses: ['a b']}", `f.yml:1: review.lenses: "a b" is no name of a lens`},
+	"one text for a list":             {"review: {lenses: security}", "f.yml:1: review.lenses: want a list of at least one, got the text \"security\""},
+	"an empty list":                   {"review: {lenses: []}", "f.yml:1: review.lenses: want a list of at least one, got a list"},
+	"a pattern that is broken":        {"paths: {ignore: ['a[']}", `f.yml:1: paths.ignore: "a[" is no pattern of paths, such as docs/ or *.svg`},
+	"several mistakes at once":        {"colour: red\nruntime: 5\n", "f.yml:1: colour: unknown key; valid here: build, commands, limits, models, paths, pipeline, review, runtime\nf.yml:2: runtime: want text, got the number 5"},
 }
 
 func TestParseSetsEveryKey(t *testing.T) {
@@ -332,7 +337,10 @@ func TestParseSetsEveryKey(t *testing.T) {
 		Models:   Models{"default": "opus", "coder": "claude_code:sonnet"},
 		Commands: Commands{Setup: "npm ci", Build: "npm run build", Test: "npm test", Lint: "npm run lint"},
 		Build:    Build{Label: "go", Approval: "plan", Base: "release/1.x", Branch: "bot/{ticket}-{slug}"},
-		Review:   Review{Severity: "high", MinConfidence: 60},
+		Review: Review{
+			Severity: "high", MinConfidence: 60, Label: "look", Auto: true, Lenses: []string{"security", "house-rules"}, MaxFindings: 3, Timeout: 5 * time.Minute,
+		},
+		Paths: Paths{Ignore: []string{"docs/", "*.svg"}},
 		Limits: Limits{
 			USDPerBuild: 12_500_000, USDPerDay: 50_000_000, CallsPerDay: 900, MinutesPerDay: 600, USDPerCall: 1_000_000,
 			BuildTimeout: 30 * time.Minute, MaxParallelIssues: 3, MaxParallelAgents: 4,
@@ -396,6 +404,10 @@ build.approval=never (default)
 build.branch=slipway/{ticket}-{slug} (default)
 review.severity=medium (default)
 review.min_confidence=80 (default)
+review.label=slipway:review (default)
+review.auto=false (default)
+review.max_findings=10 (default)
+review.minutes=15 (default)
 limits.usd_per_build=25 (default)
 limits.usd_per_call=2 (default)
 limits.usd_per_day=200 (default)
@@ -520,7 +532,7 @@ repository:
 			AppID: 78, PrivateKeyFile: "/etc/key.pem", WebhookSecrets: []Secret{"old-secret", "new-secret"},
 			BaseURL: "https://git.example.com/api/v3/", Slug: "slipway",
 		},
-		Slots: Slots{Deliveries: 16, Builds: 5}, Repo: got.Repo,
+		Slots: Slots{Deliveries: 16, Builds: 5, Reviews: 2}, Repo: got.Repo,
 		Chat: Chat{Prefix: "/slipway ", Bots: []string{"renovate", "backport"}, BotsPerDay: 3},
 	}
 	if !reflect.DeepEqual(got, want) {

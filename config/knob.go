@@ -56,6 +56,28 @@ func words[T any](key string, at func(*T) *string, check func(string) error) kno
 	}, func(v string) string { return v }).like(form{Type: "string", Pattern: `\S`})
 }
 
+// sequence is a knob of a list of texts that pass check.
+func sequence[T any](key string, at func(*T) *[]string, check func(string) error) knob[T] {
+	return newKnob(key, at, func(n *yaml.Node) ([]string, error) {
+		nodes, ok := listed(n)
+		if !ok || len(nodes) == 0 {
+			return nil, fmt.Errorf("want a list of at least one, got %s", describe(n))
+		}
+		var out []string
+		for _, item := range nodes {
+			v, err := readText(item)
+			if err == nil {
+				err = check(v)
+			}
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v)
+		}
+		return out, nil
+	}, func(v []string) string { return strings.Join(v, ", ") })
+}
+
 // choice is a knob of one of the words.
 func choice[T any](key string, at func(*T) *string, of ...string) knob[T] {
 	return words(key, at, oneOf(of...)).like(form{Type: "string", Enum: of})

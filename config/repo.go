@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type Repo struct {
 	Commands Commands
 	Build    Build
 	Review   Review
+	Paths    Paths
 	Limits   Limits
 	Pipeline Pipeline
 
@@ -55,6 +57,17 @@ type Build struct {
 type Review struct {
 	Severity      string // review.severity: the least severity that counts: critical, high, medium or low
 	MinConfidence int    // review.min_confidence, in per cent: findings that are less certain are dropped
+
+	Label       string        // review.label: the label that starts a review
+	Auto        bool          // review.auto: each pull request is reviewed as it opens and after each push
+	Lenses      []string      // review.lenses: their names; nil is all
+	MaxFindings int           // review.max_findings: remarks on lines of one review
+	Timeout     time.Duration // review.minutes: after that what is verified is published
+}
+
+// Paths says what is treated otherwise than the rest of a repository.
+type Paths struct {
+	Ignore []string // paths.ignore: patterns of what no review looks at
 }
 
 // Limits bound what a build may use.
@@ -119,6 +132,12 @@ var repoKnobs = append([]knob[Repo]{
 	words("build.branch", func(r *Repo) *string { return &r.Build.Branch }, checkTemplate).like(form{Type: "string", Pattern: `^([^{}]|\{slug\})*\{ticket\}([^{}]|\{slug\}|\{ticket\})*$`}),
 	choice("review.severity", func(r *Repo) *string { return &r.Review.Severity }, "critical", "high", "medium", "low"),
 	whole("review.min_confidence", func(r *Repo) *int { return &r.Review.MinConfidence }, 0, 100),
+	words("review.label", func(r *Repo) *string { return &r.Review.Label }, checkLabel).like(form{Type: "string", Pattern: `^[^,\n]*[^,\s][^,\n]*$`, MaxLength: 50}),
+	switched("review.auto", func(r *Repo) *bool { return &r.Review.Auto }),
+	sequence("review.lenses", func(r *Repo) *[]string { return &r.Review.Lenses }, checkLens).like(list(lensName.String())),
+	whole("review.max_findings", func(r *Repo) *int { return &r.Review.MaxFindings }, 0, 50),
+	lasting("review.minutes", func(r *Repo) *time.Duration { return &r.Review.Timeout }, time.Minute, 1, 24*60),
+	sequence("paths.ignore", func(r *Repo) *[]string { return &r.Paths.Ignore }, checkPattern).like(list(`\S`)),
 	usd("limits.usd_per_build", func(r *Repo) *Micros { return &r.Limits.USDPerBuild }),
 	usd("limits.usd_per_call", func(r *Repo) *Micros { return &r.Limits.USDPerCall }),
 	usd("limits.usd_per_day", func(r *Repo) *Micros { return &r.Limits.USDPerDay }),
@@ -162,7 +181,7 @@ func Defaults() Repo {
 		Runtime: "claude_code",
 		Models:  Models{},
 		Build:   Build{Label: "slipway:build", Approval: "never", Branch: "slipway/{ticket}-{slug}"},
-		Review:  Review{Severity: "medium", MinConfidence: 80},
+		Review:  Review{Severity: "medium", MinConfidence: 80, Label: "slipway:review", MaxFindings: 10, Timeout: 15 * time.Minute},
 		Limits: Limits{
 			USDPerBuild: 25_000_000, USDPerDay: 200_000_000, USDPerCall: 2_000_000, BuildTimeout: 240 * time.Minute,
 			MaxParallelIssues: 8, MaxParallelAgents: 8,
@@ -268,6 +287,24 @@ func oneOf(words ...string) func(string) error {
 func checkLabel(s string) error {
 	if len([]rune(s)) > 50 || strings.ContainsAny(s, ",\n") {
 		return errors.New("want a label: at most 50 characters, no comma")
+	}
+	return nil
+}
+
+// lensName is what a lens may be called: one of ours, or of the repository.
+var lensName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,39}$`)
+
+func checkLens(s string) error {
+	if !lensName.MatchString(s) {
+		return fmt.Errorf("%q is no name of a lens", s)
+	}
+	return nil
+}
+
+// checkPattern takes what path.Match takes.
+func checkPattern(s string) error {
+	if _, err := path.Match(s, ""); err != nil || strings.HasPrefix(s, "/") {
+		return fmt.Errorf("%q is no pattern of paths, such as docs/ or *.svg", s)
 	}
 	return nil
 }

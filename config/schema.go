@@ -20,6 +20,13 @@ type form struct {
 	Minimum     *float64 `json:"minimum,omitempty"`
 	Above       *float64 `json:"exclusiveMinimum,omitempty"`
 	Maximum     *float64 `json:"maximum,omitempty"`
+	Items       *form    `json:"items,omitempty"`
+	MinItems    int      `json:"minItems,omitempty"`
+}
+
+// list is the form of a list of texts, not empty.
+func list(pattern string) form {
+	return form{Type: "array", MinItems: 1, Items: &form{Type: "string", Pattern: pattern}}
 }
 
 func number(v float64) *float64 { return &v }

@@ -39,6 +39,7 @@ type GitHub struct {
 	PrivateKeyFile string   // github.private_key_file: where the key is instead
 	WebhookSecrets []Secret // github.webhook_secrets: every one is valid, for rotation
 	BaseURL        string   // github.base_url of the API, with a slash at the end
+	CAFile         string   // github.ca_file: certificates in PEM to trust beside those of the system; absolute
 	Slug           string   // github.slug: the App's name in its address, by which it knows its own comments
 }
 
@@ -54,6 +55,7 @@ type Chat struct {
 type Slots struct {
 	Deliveries int // slots.deliveries: webhooks being handled
 	Builds     int // slots.builds
+	Reviews    int // slots.reviews
 }
 
 const (
@@ -75,6 +77,7 @@ var serverKnobs = []knob[Server]{
 	words("github.private_key_file", func(s *Server) *string { return &s.GitHub.PrivateKeyFile }, absolute),
 	newKnob("github.webhook_secrets", func(s *Server) *[]Secret { return &s.GitHub.WebhookSecrets }, readSecrets, func([]Secret) string { return redacted }),
 	words("github.base_url", func(s *Server) *string { return &s.GitHub.BaseURL }, checkURL),
+	words("github.ca_file", func(s *Server) *string { return &s.GitHub.CAFile }, absolute),
 	words("github.slug", func(s *Server) *string { return &s.GitHub.Slug }, checkSlug),
 	words("chat.prefix", func(s *Server) *string { return &s.Chat.Prefix }, checkPrefix),
 	whole("chat.per_hour", func(s *Server) *int { return &s.Chat.PerHour }, 0, 10_000),
@@ -82,6 +85,7 @@ var serverKnobs = []knob[Server]{
 	whole("chat.bots_per_day", func(s *Server) *int { return &s.Chat.BotsPerDay }, 1, 10_000),
 	whole("slots.deliveries", func(s *Server) *int { return &s.Slots.Deliveries }, 1, 256),
 	whole("slots.builds", func(s *Server) *int { return &s.Slots.Builds }, 1, 64),
+	whole("slots.reviews", func(s *Server) *int { return &s.Slots.Reviews }, 1, 64),
 	newKnob(pricesKey, func(s *Server) *Prices { return &s.Prices }, readPrices, Prices.String),
 }
 
@@ -90,7 +94,7 @@ var serverKnobs = []knob[Server]{
 // *Error that lists every problem.
 func LoadServer(path string, environ []string) (Server, error) {
 	s := Server{
-		Listen: "127.0.0.1:8080", Sandbox: "auto", Slots: Slots{Deliveries: 16, Builds: 2},
+		Listen: "127.0.0.1:8080", Sandbox: "auto", Slots: Slots{Deliveries: 16, Builds: 2, Reviews: 2},
 		Chat: Chat{Prefix: "/", PerHour: 200, BotsPerDay: 10},
 		Repo: Repo{Models: Models{}, origins: map[string]string{}},
 	}
@@ -125,20 +129,27 @@ func LoadServer(path string, environ []string) (Server, error) {
 // Missing explains each credential that the App still lacks, and how to set
 // it; nil when it can talk to GitHub.
 func (s Server) Missing() []string {
-	var out []string
-	lacks := func(what, key string) {
-		out = append(out, fmt.Sprintf("%s: set %s in the configuration file, or %s in the environment", what, key, envName(key)))
-	}
-	if s.GitHub.AppID == 0 {
-		lacks("the id of the GitHub App (on its settings page, \"App ID\")", "github.app_id")
-	}
-	if s.GitHub.PrivateKey == "" && s.GitHub.PrivateKeyFile == "" {
-		lacks("the private key of the GitHub App (its settings page makes one; a .pem file)", "github.private_key_file")
-	}
+	out := s.MissingApp()
 	if len(s.GitHub.WebhookSecrets) == 0 {
-		lacks("the webhook secret of the GitHub App (as it was entered on its settings page)", "github.webhook_secrets")
+		out = append(out, lacks("the webhook secret of the GitHub App (as it was entered on its settings page)", "github.webhook_secrets"))
 	}
 	return out
+}
+
+// MissingApp is Missing for a worker, which receives no webhooks.
+func (s Server) MissingApp() []string {
+	var out []string
+	if s.GitHub.AppID == 0 {
+		out = append(out, lacks("the id of the GitHub App (on its settings page, \"App ID\")", "github.app_id"))
+	}
+	if s.GitHub.PrivateKey == "" && s.GitHub.PrivateKeyFile == "" {
+		out = append(out, lacks("the private key of the GitHub App (its settings page makes one; a .pem file)", "github.private_key_file"))
+	}
+	return out
+}
+
+func lacks(what, key string) string {
+	return fmt.Sprintf("%s: set %s in the configuration file, or %s in the environment", what, key, envName(key))
 }
 
 // Key returns the App's private key in PEM, from wherever it is kept.

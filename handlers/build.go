@@ -65,10 +65,10 @@ func (h *Handlers) build(ctx context.Context, t trigger, cmd command.Command) er
 	return nil
 }
 
-// job makes the build's job. Key and Once are the ticket whose branch it writes.
+// job makes the build's job.
 func (h *Handlers) job(t trigger, cmd command.Command, tracking forge.Comment) (queue.Job, error) {
 	tracking.Body = "" // the build writes its own
-	payload, err := json.Marshal(pipeline.Request{
+	return jobOf(pipeline.Request{
 		Build:       pipeline.RunID(t.delivery),
 		Repo:        t.repo,
 		Ticket:      t.ticket,
@@ -83,16 +83,19 @@ func (h *Handlers) job(t trigger, cmd command.Command, tracking forge.Comment) (
 		Comment:     tracking,
 		Prefix:      h.Chat.Prefix,
 	})
+}
+
+// jobOf is the job of a request. Key and Once are the ticket whose branch is
+// written.
+func jobOf(r pipeline.Request) (queue.Job, error) {
+	payload, err := json.Marshal(r)
 	if err != nil {
 		return queue.Job{}, fmt.Errorf("encode the request: %w", err)
 	}
+	key := threadKey(r.Repo, r.Ticket.Number)
 	return queue.Job{
-		ID:      pipeline.RunID(t.delivery),
-		Kind:    pipeline.KindBuild,
-		Key:     t.key(),
-		Once:    t.key(),
-		Tenant:  strconv.FormatInt(t.repo.Installation, 10),
-		Payload: payload,
+		ID: r.Build, Kind: pipeline.KindBuild, Key: key, Once: key,
+		Tenant: strconv.FormatInt(r.Repo.Installation, 10), Payload: payload,
 	}, nil
 }
 

@@ -27,6 +27,7 @@ type checkSuite struct{ *Handlers }
 var pressed = map[string]command.Name{
 	forge.RerunButton.Name:  command.Resume,
 	forge.CancelButton.Name: command.Cancel,
+	forge.FixButton.Name:    command.Fix,
 }
 
 // Handles lists the events.
@@ -51,6 +52,9 @@ func (h checkRun) asks(ctx context.Context, deliveryID string, payload []byte) (
 	p, button, err := h.read(deliveryID, payload)
 	if err != nil || button == "" {
 		return trigger{}, false, err
+	}
+	if run, ok := reviewOf(p.check); ok {
+		return h.reviewBehind(ctx, p, run, button)
 	}
 	_, t, found, err := h.buildBehind(ctx, p, button)
 	return t, found, err
@@ -78,7 +82,7 @@ func (h checkSuite) Handle(ctx context.Context, _, deliveryID string, payload []
 	for _, c := range checks {
 		newest[c.Name] = c
 	}
-	for _, name := range []string{configCheck, pipeline.CheckName} {
+	for _, name := range []string{configCheck, pipeline.CheckName, pipeline.ReviewCheckName} {
 		if p.check = newest[name]; p.check.Name == "" {
 			continue
 		}
@@ -173,6 +177,9 @@ func (h *Handlers) press(ctx context.Context, p press, button string) error {
 	if p.check.Name == configCheck {
 		return h.judge(ctx, p.repo, 0, p.check.HeadSHA)
 	}
+	if run, ok := reviewOf(p.check); ok {
+		return h.pressReview(ctx, p, run, button)
+	}
 	build, t, found, err := h.buildBehind(ctx, p, button)
 	if err != nil || !found {
 		return err
@@ -181,12 +188,46 @@ func (h *Handlers) press(ctx context.Context, p press, button string) error {
 	if t.build, err = h.buildOf(ctx, t); err != nil {
 		return err
 	}
-	newest, found, err := h.newestBuild(ctx, t)
-	if err != nil {
+	if cmd.Name == command.Fix { // what is newer once it waits is no reason any more
+		return h.followUp(ctx, t, func(ctx context.Context) (*pipeline.Request, error) {
+			if passed, err := h.passedOver(ctx, t, cmd, build.ID); err != nil || passed {
+				return nil, err
+			}
+			return h.fix(ctx, t, cmd)
+		})
+	}
+	if passed, err := h.passedOver(ctx, t, cmd, build.ID); err != nil || passed {
 		return err
 	}
-	if found && newest.ID != build.ID {
-		return h.passOver(ctx, t, cmd, build.ID)
+	return h.run(ctx, t, cmd)
+}
+
+// passedOver reports whether the build is not the ticket's last one, which is
+// answered.
+func (h *Handlers) passedOver(ctx context.Context, t trigger, cmd command.Command, build string) (bool, error) {
+	newest, found, err := h.newestBuild(ctx, t)
+	if err != nil || !found || newest.ID == build {
+		return false, err
+	}
+	return true, h.passOver(ctx, t, cmd, build)
+}
+
+// reviewOf is the review that a check run is of.
+func reviewOf(c forge.Check) (run string, ok bool) {
+	run, _, _ = strings.Cut(c.ExternalID, ":")
+	return run, c.Name == pipeline.ReviewCheckName && run != ""
+}
+
+// pressReview does what a button of a review's check run stands for. Re-run looks
+// at everything again: who presses it was not content with what is there.
+func (h *Handlers) pressReview(ctx context.Context, p press, run, button string) error {
+	t, found, err := h.reviewBehind(ctx, p, run, button)
+	if err != nil || !found {
+		return err
+	}
+	cmd := command.Command{Name: pressed[button]}
+	if cmd.Name == command.Resume {
+		cmd, t.review = command.Command{Name: command.Review, Full: true}, ""
 	}
 	return h.run(ctx, t, cmd)
 }
@@ -208,19 +249,8 @@ func (h *Handlers) restate(ctx context.Context, p press) error {
 // people without a say are told what everybody is told.
 func (h *Handlers) passOver(ctx context.Context, t trigger, cmd command.Command, build string) error {
 	spec, _ := command.Of(cmd.Name)
-	admitted, err := h.admit(ctx, t)
-	if err != nil {
+	if allowed, err := h.permitted(ctx, t, spec); err != nil || !allowed {
 		return err
-	}
-	if admitted.Over {
-		return h.turnAway(ctx, t, admitted)
-	}
-	role, err := h.role(ctx, t)
-	if err != nil {
-		return err
-	}
-	if role < spec.Role {
-		return h.refuse(ctx, t, spec)
 	}
 	return h.answer(ctx, t, refused, olderText(t.typed, build, h.Chat.Prefix))
 }

@@ -29,6 +29,9 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 	if !ok {
 		return fmt.Errorf("command %q has no role", cmd.Name)
 	}
+	if cmd.Name == command.Fix {
+		return h.followUp(ctx, t, func(ctx context.Context) (*pipeline.Request, error) { return h.fix(ctx, t, cmd) })
+	}
 	admitted, err := h.admit(ctx, t)
 	if err != nil {
 		return err
@@ -61,8 +64,10 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 	switch cmd.Name {
 	case command.Build:
 		return h.build(ctx, t, cmd)
+	case command.Review:
+		return h.review(ctx, t, cmd, role)
 	case command.Help:
-		return h.answer(ctx, t, handled, helpText(role, h.Chat.Prefix, h.Label))
+		return h.answer(ctx, t, handled, helpText(role, h.Chat.Prefix, h.Label, h.Look))
 	case command.Config:
 		return h.settings(ctx, t)
 	case command.Status:
@@ -84,12 +89,28 @@ func (h *Handlers) role(ctx context.Context, t trigger) (forge.Role, error) {
 	return role, nil
 }
 
+// permitted reports whether a command may be done; if not, that is answered.
+func (h *Handlers) permitted(ctx context.Context, t trigger, spec command.Spec) (bool, error) {
+	admitted, err := h.admit(ctx, t)
+	if err != nil {
+		return false, err
+	}
+	if admitted.Over {
+		return false, h.turnAway(ctx, t, admitted)
+	}
+	role, err := h.role(ctx, t)
+	if err != nil || role >= spec.Role {
+		return err == nil, err
+	}
+	return false, h.refuse(ctx, t, spec)
+}
+
 // refuse says which role is needed, once per thread and command.
 func (h *Handlers) refuse(ctx context.Context, t trigger, spec command.Spec) error {
-	if err := h.react(ctx, t, refused); err != nil {
+	if err := h.comment(ctx, t, h.marker("refused", string(spec.Name)), refusedText(t.typed, spec.Role)); err != nil {
 		return err
 	}
-	return h.comment(ctx, t, h.marker("refused", string(spec.Name)), refusedText(t.typed, spec.Role))
+	return h.react(ctx, t, refused)
 }
 
 // correct answers a line that was meant for us and that we cannot read. People
@@ -111,29 +132,45 @@ func (h *Handlers) correct(ctx context.Context, t trigger, wrong error) error {
 	if err != nil {
 		return err
 	}
-	if err := h.react(ctx, t, refused); err != nil {
+	if role >= forge.Triage {
+		return h.answer(ctx, t, refused, wrongText(e, h.Chat.Prefix))
+	}
+	if err := h.comment(ctx, t, h.marker("refused", "unknown"), unreadableText(h.Chat.Prefix)); err != nil {
 		return err
 	}
-	if role < forge.Triage {
-		return h.comment(ctx, t, h.marker("refused", "unknown"), unreadableText(h.Chat.Prefix))
-	}
-	return h.comment(ctx, t, h.runMarker(t), wrongText(e, h.Chat.Prefix))
+	return h.react(ctx, t, refused)
 }
 
-// status tells how the newest build of the thread stands.
+// status tells how the newest build of the thread stands, and the newest review of
+// the pull request.
 func (h *Handlers) status(ctx context.Context, t trigger) error {
+	var parts []string
 	newest, found, err := h.newestBuild(ctx, t)
 	if err != nil {
 		return err
 	}
-	if !found {
-		return h.answer(ctx, t, refused, h.noBuildText(t))
+	if found {
+		account, err := h.account(ctx, newest)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, report.Status(account))
 	}
-	account, err := h.account(ctx, newest)
+	look, reviewed, err := h.findReview(ctx, t, queue.Query{})
 	if err != nil {
 		return err
 	}
-	return h.answer(ctx, t, handled, report.Status(account))
+	if reviewed {
+		account, err := h.Reviewed(ctx, look)
+		if err != nil {
+			return fmt.Errorf("read the account of %s: %w", look.ID, err)
+		}
+		parts = append(parts, report.ReviewStatus(account))
+	}
+	if len(parts) == 0 {
+		return h.answer(ctx, t, refused, h.noBuildText(t))
+	}
+	return h.answer(ctx, t, handled, strings.Join(parts, "\n\n"))
 }
 
 // settings prints the configuration that a build would get now.
@@ -183,17 +220,30 @@ func (h *Handlers) buildOf(ctx context.Context, t trigger) (string, error) {
 	return threadKey(t.repo, number), nil
 }
 
-// started reports whether the sender started the open build.
+// started reports whether the sender started what is open.
 func (h *Handlers) started(ctx context.Context, t trigger) (bool, error) {
-	job, open, err := h.openBuild(ctx, t)
+	job, open, err := h.openRun(ctx, t)
 	if err != nil || !open {
 		return false, err
 	}
-	var r pipeline.Request
+	var r struct {
+		By forge.Person `json:"by"`
+	}
 	if err := json.Unmarshal(job.Payload, &r); err != nil {
 		return false, fmt.Errorf("read the request of %s: %w", job.ID, err)
 	}
 	return r.By.ID == t.by.ID, nil
+}
+
+// openRun is what a cancel is for first: the unfinished build, else the unfinished
+// review.
+func (h *Handlers) openRun(ctx context.Context, t trigger) (job queue.Job, found bool, err error) {
+	if t.review == "" {
+		if job, found, err = h.openBuild(ctx, t); found || err != nil {
+			return job, found, err
+		}
+	}
+	return h.findReview(ctx, t, queue.Query{Unfinished: true})
 }
 
 // openBuild finds the unfinished build of the thread.

@@ -52,6 +52,9 @@ func (h *Handlers) endIfGone(ctx context.Context, j queue.Job, r pipeline.Reques
 		return err
 	}
 	pull := 0
+	if r.Follow != nil {
+		pull = r.Follow.Pull.Number
+	}
 	if account.Pull != nil {
 		pull = account.Pull.Number
 	}

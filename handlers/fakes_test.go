@@ -25,6 +25,9 @@ type hub struct {
 	tickets   map[int]int        // of pull requests
 	gone      map[int]forge.Gone // by ticket
 	calls     []string
+	pulls     map[int]forge.Pull
+	reviews   map[int64]forge.Review
+	answers   []forge.Answer
 	failAt    string // the call that fails, once
 	roleFails error
 }
@@ -98,6 +101,31 @@ func (g *hub) OpenPull(context.Context, forge.Repo, int) (forge.Pull, bool, erro
 func (g *hub) PullTicket(_ context.Context, _ forge.Repo, pull int) (int, bool, error) {
 	ticket, ok := g.tickets[pull]
 	return ticket, ok, g.called("pull ticket")
+}
+
+// offer opens a pull request of ours.
+func (g *hub) offer(p forge.Pull) {
+	g.pull, g.pulls = &p, map[int]forge.Pull{p.Number: p}
+}
+
+func (g *hub) Pull(_ context.Context, _ forge.Repo, number int) (forge.Pull, bool, error) {
+	pull, ok := g.pulls[number]
+	return pull, ok, g.called("read pull")
+}
+
+func (g *hub) Review(_ context.Context, _ forge.Repo, _ int, id int64) (forge.Review, bool, error) {
+	review, ok := g.reviews[id]
+	return review, ok, g.called("review")
+}
+
+func (g *hub) EnsureAnswer(_ context.Context, _ forge.Repo, a forge.Answer) (forge.Answer, error) {
+	for _, have := range g.answers {
+		if have.Thread == a.Thread && have.Marker == a.Marker {
+			return have, g.called("answer")
+		}
+	}
+	g.answers = append(g.answers, a)
+	return a, g.called("answer")
 }
 
 func (g *hub) Gone(_ context.Context, _ forge.Repo, t forge.Ticket, _ int) (forge.Gone, error) {

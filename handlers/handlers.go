@@ -28,6 +28,7 @@ import (
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
@@ -52,7 +53,7 @@ type Jobs interface {
 type GitHub interface {
 	// Role is what the person may do in the repository, by the permission API.
 	Role(ctx context.Context, r forge.Repo, who forge.Person) (forge.Role, error)
-	// React puts a reaction on a comment or ticket.
+	// React puts a reaction on a comment, remark or ticket.
 	React(ctx context.Context, r forge.Repo, on forge.Subject, content string) error
 	// EnsureComment makes sure that one comment carries the marker, with this body.
 	EnsureComment(ctx context.Context, r forge.Repo, c forge.Comment) (forge.Comment, error)
@@ -67,6 +68,12 @@ type GitHub interface {
 	RestateCheck(ctx context.Context, r forge.Repo, c forge.Check) error
 	// OpenPull finds the App's own open pull request for a ticket.
 	OpenPull(ctx context.Context, r forge.Repo, ticket int) (pull forge.Pull, found bool, err error)
+	// Pull reads a pull request; it is not found where the number is an issue's.
+	Pull(ctx context.Context, r forge.Repo, number int) (pull forge.Pull, found bool, err error)
+	// Review reads a review of a pull request, with the threads that it is about.
+	Review(ctx context.Context, r forge.Repo, pull int, id int64) (review forge.Review, found bool, err error)
+	// EnsureAnswer makes sure that one comment in a thread carries the marker.
+	EnsureAnswer(ctx context.Context, r forge.Repo, a forge.Answer) (forge.Answer, error)
 	// PullTicket finds the ticket of one of the App's own pull requests.
 	PullTicket(ctx context.Context, r forge.Repo, pull int) (ticket int, found bool, err error)
 	// Gone says why a build of a ticket, with its pull request if there is one,
@@ -80,6 +87,8 @@ type Options struct {
 	GitHub GitHub
 	// Account tells where a build stands now.
 	Account func(ctx context.Context, build queue.Job) (report.Build, error)
+	// Reviewed tells where a review stands now.
+	Reviewed func(ctx context.Context, review queue.Job) (report.Review, error)
 	// Home is the repository of a build as it is reached now.
 	Home func(ctx context.Context, r pipeline.Request) (forge.Repo, error)
 	// Approval says why the plan that waits cannot be approved by that hash, in
@@ -88,10 +97,12 @@ type Options struct {
 	// Settings are the values that count in a repository now. A *config.Error
 	// says what is wrong with its file.
 	Settings func(ctx context.Context, r forge.Repo) ([]config.Setting, error)
-	// Proposed reads the configuration that a pull request wants, at the commit,
-	// and reports whether the pull request changes it at all; 0 is one that is
-	// known to. A *config.Error says what is wrong with it.
-	Proposed func(ctx context.Context, r forge.Repo, pull int, sha string) (changed bool, err error)
+	// Proposed judges each configuration file that a pull request changes, at the
+	// commit; 0 is one that is known to change them.
+	Proposed func(ctx context.Context, r forge.Repo, pull int, sha string) ([]Proposal, error)
+	// Findings are what the last review of a pull request left open, in the order
+	// in which they were shown; none where nobody reviewed it.
+	Findings func(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error)
 	// Decide returns what decide decided the first time that the delivery at
 	// hand got to the choice of that name, also if the worker died since.
 	Decide func(ctx context.Context, choice string, decide func(context.Context) (Decision, error)) (Decision, error)
@@ -99,6 +110,7 @@ type Options struct {
 	AppID int64
 	Slug  string      // the App's name in its own comments' author, slug[bot]
 	Label string      // that acts as /build; "slipway:build" when empty
+	Look  string      // the label that acts as /review; "slipway:review" when empty
 	Chat  config.Chat // an empty prefix is "/"
 }
 
@@ -118,8 +130,9 @@ type event interface {
 // New returns the handlers, or says which option is missing.
 func New(o Options) (*Handlers, error) {
 	switch {
-	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Home == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil || o.Decide == nil:
-		return nil, errors.New("handlers: Jobs, GitHub, Account, Home, Approval, Settings, Proposed and Decide are needed")
+	case o.Jobs == nil || o.GitHub == nil || o.Account == nil || o.Reviewed == nil || o.Home == nil || o.Approval == nil || o.Settings == nil || o.Proposed == nil ||
+		o.Findings == nil || o.Decide == nil:
+		return nil, errors.New("handlers: Jobs, GitHub, Account, Reviewed, Home, Approval, Settings, Proposed, Findings and Decide are needed")
 	case o.AppID == 0 || o.Slug == "":
 		return nil, errors.New("handlers: the App's id and slug are needed to leave its own comments alone")
 	}
@@ -132,8 +145,11 @@ func New(o Options) (*Handlers, error) {
 	if o.Label == "" {
 		o.Label = "slipway:build"
 	}
+	if o.Look == "" {
+		o.Look = "slipway:review"
+	}
 	h := &Handlers{Options: o, events: map[string]event{}}
-	for _, e := range []event{issues{h}, issueComment{h}, pullRequest{h}, checkRun{h}, checkSuite{h}, access{h}} {
+	for _, e := range []event{issues{h}, issueComment{h}, pullRequest{h}, reviews{h}, checkRun{h}, checkSuite{h}, access{h}} {
 		for _, name := range e.Handles() {
 			h.events[name] = e
 		}
@@ -168,7 +184,7 @@ func (h *Handlers) GiveUp(ctx context.Context, d Delivery, cause error) error {
 	if err != nil || !ok {
 		return err
 	}
-	mine, err := h.Jobs.List(ctx, queue.Query{IDs: []string{pipeline.RunID(d.ID)}, Limit: 1})
+	mine, err := h.Jobs.List(ctx, queue.Query{IDs: []string{pipeline.RunID(t.delivery), pipeline.ReviewID(t.delivery)}, Limit: 1})
 	if err != nil {
 		return fmt.Errorf("look for the build of %s: %w", d.ID, err)
 	}
@@ -184,11 +200,12 @@ func (h *Handlers) GiveUp(ctx context.Context, d Delivery, cause error) error {
 
 // A trigger is one thing that a person did on a thread.
 type trigger struct {
-	delivery string
+	delivery string // what the run's id is made of: the GUID, or the review
 	repo     forge.Repo
 	ticket   forge.Ticket
 	by       forge.Person
 	build    string        // key of the ticket whose build is meant; empty on a pull request that is none of ours
+	review   string        // id of the review that alone is meant; empty: the thread's
 	on       forge.Subject // what gets the reactions; nothing where a button was pressed
 	typed    string        // how to speak of it: `/build`, or the label
 }

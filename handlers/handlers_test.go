@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
@@ -38,9 +39,11 @@ type world struct {
 	conf    config.Repo
 	broken  error // of the configuration
 
-	untouched bool   // pull requests leave the configuration alone
-	handled   string // the delivery at hand
-	between   func() // what happens after a decision, if anything
+	findings  []finding.Entry
+	beside    []handlers.Proposal // for other files
+	untouched bool                // pull requests leave the configuration alone
+	handled   string              // the delivery at hand
+	between   func()              // what happens after a decision, if anything
 }
 
 func newWorld(t *testing.T) *world { return newWorldOf(t, config.Chat{}) }
@@ -59,6 +62,9 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 			w.account.ID = j.ID
 			return w.account, nil
 		},
+		Reviewed: func(_ context.Context, j queue.Job) (report.Review, error) {
+			return report.Review{ID: j.ID, State: report.ReviewRunning, Pull: 12}, nil
+		},
 		Home: func(_ context.Context, r pipeline.Request) (forge.Repo, error) {
 			return cmp.Or(w.home, r.Repo), nil
 		},
@@ -70,7 +76,8 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 		},
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return w.conf.Settings(), w.broken },
 		Chat:     chat,
-		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return !w.untouched, w.broken },
+		Proposed: w.proposed,
+		Findings: func(context.Context, forge.Repo, forge.Pull) ([]finding.Entry, error) { return w.findings, nil },
 		Decide: func(ctx context.Context, choice string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			at := w.handled + " " + choice
 			if known, ok := w.decided[at]; ok {
@@ -90,6 +97,18 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// proposed is what a pull request does to the configuration.
+func (w *world) proposed(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) {
+	if w.untouched {
+		return nil, nil
+	}
+	p := handlers.Proposal{File: ".github/slipway.yml"}
+	if errors.As(w.broken, &p.Wrong) {
+		p.Elsewhere = p.Wrong.Origin != p.File
+	}
+	return append(w.beside, p), nil
 }
 
 func (w *world) deliver(id string, e event) {
@@ -393,7 +412,7 @@ func TestADeliveryThatIsGivenUpIsAnswered(t *testing.T) {
 func TestCancel(t *testing.T) {
 	w := newWorld(t)
 	w.deliver("d0", commented(maintainer, "/cancel"))
-	w.commentsHold(1, "no open build")
+	w.commentsHold(1, "never built")
 	w.deliver("d1", commented(maintainer, "/build"))
 	w.deliver("d2", commented(maintainer, "/cancel"))
 	w.deliver("d2", commented(maintainer, "/cancel"))

@@ -103,6 +103,9 @@ func (h issueComment) restore(ctx context.Context, deliveryID string, payload []
 		return err
 	}
 	body := queuedText(run, r.By.Login, h.Chat.Prefix)
+	if r.Follow != nil {
+		body = queuedFollowUpText(run, r.By.Login, "", h.Chat.Prefix)
+	}
 	if account.State != report.Queued {
 		body = report.Comment(account)
 	}

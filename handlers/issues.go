@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-dev/slipway/queue"
 )
 
-// issues acts on the label that builds, and on the end of a ticket.
+// issues acts on the labels that build and review, and on the end of a ticket.
 type issues struct{ *Handlers }
 
 // Handles lists the events.
@@ -34,7 +34,11 @@ func (h issues) Handle(ctx context.Context, _, deliveryID string, payload []byte
 	if h.deaf(e.Sender) {
 		return nil
 	}
-	return h.run(ctx, t, command.Command{Name: command.Build})
+	name := command.Build
+	if strings.EqualFold(e.GetLabel().GetName(), h.Look) {
+		name = command.Review
+	}
+	return h.run(ctx, t, command.Command{Name: name})
 }
 
 func (h issues) asks(_ context.Context, deliveryID string, payload []byte) (trigger, bool, error) {
@@ -46,10 +50,11 @@ func (h issues) read(deliveryID string, payload []byte) (e github.IssuesEvent, t
 	if err := json.Unmarshal(payload, &e); err != nil {
 		return e, t, false, queue.Never(fmt.Errorf("decode: %w", err))
 	}
-	if e.GetAction() != "labeled" || e.GetIssue().IsPullRequest() || !strings.EqualFold(e.GetLabel().GetName(), h.Label) {
+	label := e.GetLabel().GetName()
+	if e.GetAction() != "labeled" || e.GetIssue().IsPullRequest() || !strings.EqualFold(label, h.Label) && !strings.EqualFold(label, h.Look) {
 		return e, t, false, nil
 	}
 	t, err = triggerOf(deliveryID, e.Repo, e.Installation, e.Issue, e.Sender)
-	t.typed = "The label " + code(h.Label)
+	t.typed = "The label " + code(label)
 	return e, t, err == nil, err
 }

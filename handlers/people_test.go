@@ -23,6 +23,8 @@ var atWork = map[command.Name]struct {
 	gate  *report.Gate
 }{
 	command.Build:   {"/build", forge.Write, "", nil},
+	command.Review:  {"/review", forge.Triage, "", nil},
+	command.Fix:     {"/fix ci", forge.Write, "", nil},
 	command.Approve: {"/approve 0123456", forge.Write, report.WaitingApproval, planGate},
 	command.Revise:  {"/revise smaller", forge.Write, report.WaitingApproval, planGate},
 	command.Reject:  {"/reject", forge.Write, report.WaitingApproval, planGate},
@@ -75,8 +77,10 @@ func (w *world) typed(line string) string {
 // Every command by everybody: who may is served, who may not is told once which
 // role it takes, and a machine is not heard at all.
 func TestEveryCommandByEverybody(t *testing.T) {
-	if len(atWork) != len(command.All()) {
-		t.Fatalf("%d commands are tried of %d", len(atWork), len(command.All()))
+	for _, spec := range command.All() { // also one that was added since
+		if _, tried := atWork[spec.Name]; !tried {
+			t.Errorf("nobody tries %s", spec.Name)
+		}
 	}
 	type who struct {
 		by   account
@@ -106,13 +110,21 @@ func TestEveryCommandByEverybody(t *testing.T) {
 			t.Run(string(name)+" by "+title, func(t *testing.T) {
 				w := worldAt(t, config.Chat{}, at.state, at.gate)
 				w.hub.roles[p.by.ID] = p.role
+				if name == command.Review {
+					w.hub.offer(forge.Pull{Number: 13, State: "open", HeadSHA: "c0ffee"})
+				}
+				if name == command.Fix {
+					w.hub.pull = &forge.Pull{Number: ourPull, State: "open", Head: "slipway/12-greet", Base: "main"}
+				}
 				work, _ := w.did(0)
 				before := len(w.hub.comments)
 				w.hub.calls = nil
 				e := commented(p.by, at.line)
 				e.Comment.App = p.app
 				w.deliver("d1", e)
-				w.deliver("d2", e)
+				if err := w.try("d2", e); err != nil && !waits(err) {
+					t.Fatal(err)
+				}
 				after, comments := w.did(before)
 				switch {
 				case p.deaf:
@@ -146,6 +158,7 @@ func TestEveryCommandInEveryShape(t *testing.T) {
 		"alone":                       {"%s", true},
 		"with Windows line ends":      {"%s\r\n", true},
 		"blanks behind":               {"%s  \t", true},
+		"text behind":                 {"%s now please", true},
 		"prose behind":                {"%s\n\nThank you!", true},
 		"a quote behind":              {"%s\r\n\r\n> what was said", true},
 		"quoted":                      {"> %s", false},
@@ -391,9 +404,23 @@ func TestAConfigurationThatAPullRequestBrings(t *testing.T) {
 			t.Errorf("note %+v, want %+v", n, want[i])
 		}
 	}
+	_, w.broken = config.Parse([]byte("wrong: 1\n"), "slipway.yml of harbour/.github")
+	w.propose("synchronize")
+	if c := w.hub.checks[2]; c.Conclusion != "neutral" || len(c.Notes) > 0 || !strings.Contains(c.Summary, "`slipway.yml of harbour/.github` cannot be read") {
+		t.Errorf("a mistake that stands elsewhere: %+v", c)
+	}
+	_, err := config.Parse([]byte("wrong: 1\n"), "slipway.yml")
+	w.beside = []handlers.Proposal{{File: "slipway.yml"}}
+	if !errors.As(err, &w.beside[0].Wrong) {
+		t.Fatal(err)
+	}
+	w.propose("synchronize")
+	if c := w.hub.checks[3]; c.Conclusion != "failure" || c.Title != "1 problem" || len(c.Notes) != 1 || c.Notes[0].Path != "slipway.yml" {
+		t.Errorf("two files: %+v", c)
+	}
 	w.untouched = true
 	w.propose("synchronize")
-	if len(w.hub.checks) != 2 {
-		t.Errorf("one that leaves it alone: %+v", w.hub.checks[2:])
+	if len(w.hub.checks) != 4 {
+		t.Errorf("one that leaves it alone: %+v", w.hub.checks[4:])
 	}
 }

@@ -54,6 +54,13 @@ func pressing(by account, action, button string) pressedEvent {
 
 func (w *world) press(id string, e pressedEvent) {
 	w.Helper()
+	if err := w.tryPress(id, e); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) tryPress(id string, e pressedEvent) error {
+	w.Helper()
 	w.handled = id
 	payload, err := json.Marshal(e)
 	if err != nil {
@@ -63,9 +70,7 @@ func (w *world) press(id string, e pressedEvent) {
 	if e.Suite != nil {
 		name = "check_suite"
 	}
-	if err := w.h.Handle(w.Context(), handlers.Delivery{ID: id, Event: name, Payload: payload}); err != nil {
-		w.Fatal(err)
-	}
+	return w.h.Handle(w.Context(), handlers.Delivery{ID: id, Event: name, Payload: payload})
 }
 
 // A button is the command, by whoever pressed it: it is told to the build, or

@@ -15,9 +15,12 @@ import (
 // the job that gets it, or the answer that says why there is none.
 type Decision struct {
 	Job    string       `json:"job,omitempty"`
+	Also   string       `json:"also,omitempty"` // a job that gets the same signal
 	Signal queue.Signal `json:"signal,omitzero"`
 	Answer string       `json:"answer,omitempty"` // Markdown
 	Over   bool         `json:"over,omitempty"`   // one command more than this person may type now
+
+	FollowUp *pipeline.Request `json:"follow_up,omitempty"` // what is to be queued
 }
 
 // signals are the commands that speak to a build, and how it is told.
@@ -45,6 +48,9 @@ func (h *Handlers) say(ctx context.Context, t trigger, cmd command.Command) erro
 	err = h.Jobs.Send(ctx, d.Job, d.Signal)
 	switch {
 	case err == nil:
+		if err := h.sendAlso(ctx, d); err != nil {
+			return err
+		}
 		return h.react(ctx, t, handled)
 	case errors.Is(err, queue.ErrFinished), errors.Is(err, queue.ErrUnknown): // it ended since
 		return h.answer(ctx, t, refused, h.nothingOpenText(t))
@@ -56,6 +62,17 @@ func (h *Handlers) say(ctx context.Context, t trigger, cmd command.Command) erro
 		err = errors.Join(err, ferr)
 	}
 	return fmt.Errorf("signal %s: %w", d.Job, err)
+}
+
+// sendAlso tells the other job, unless it ended since.
+func (h *Handlers) sendAlso(ctx context.Context, d Decision) error {
+	if d.Also == "" {
+		return nil
+	}
+	if err := h.Jobs.Send(ctx, d.Also, d.Signal); err != nil && !errors.Is(err, queue.ErrFinished) {
+		return fmt.Errorf("signal %s: %w", d.Also, err)
+	}
+	return nil
 }
 
 // decide finds the build that is meant and asks whether it has a use for the
@@ -82,28 +99,42 @@ func (h *Handlers) decide(ctx context.Context, t trigger, cmd command.Command) (
 	if err != nil {
 		return Decision{}, fmt.Errorf("encode the signal: %w", err)
 	}
-	return Decision{Job: job.ID, Signal: queue.Signal{
+	d := Decision{Job: job.ID, Signal: queue.Signal{
 		ID: t.delivery, Kind: signals[cmd.Name], Body: body, Reopen: cmd.Name == command.Resume,
-	}}, nil
+	}}
+	if cmd.Name == command.Cancel { // a build and a review of one pull request stop together
+		look, open, err := h.findReview(ctx, t, queue.Query{Unfinished: true})
+		if err != nil {
+			return d, err
+		}
+		if open && look.ID != job.ID {
+			d.Also = look.ID
+		}
+	}
+	return d, nil
 }
 
 // meant is the build that a command is for: the open one, or, to resume, the
 // one that ended last.
 func (h *Handlers) meant(ctx context.Context, t trigger, cmd command.Command) (job queue.Job, refusal string, err error) {
 	job, found, err := h.openBuild(ctx, t)
+	if cmd.Name == command.Cancel {
+		job, found, err = h.openRun(ctx, t)
+	}
 	switch {
 	case err != nil:
 		return job, "", err
-	case cmd.Name != command.Resume && !found:
-		return job, h.nothingOpenText(t), nil
-	case cmd.Name != command.Resume:
+	case cmd.Name != command.Resume && found:
 		return job, "", nil
 	case found:
 		link, err := linkOf(job, t)
 		return job, nothingEndedText(job.ID, link, h.Chat.Prefix), err
 	}
-	if job, found, err = h.newestBuild(ctx, t); err == nil && !found {
+	switch job, found, err = h.newestBuild(ctx, t); {
+	case err == nil && !found:
 		refusal = h.noBuildText(t)
+	case err == nil && cmd.Name != command.Resume:
+		refusal = h.nothingOpenText(t)
 	}
 	return job, refusal, err
 }

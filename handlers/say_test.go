@@ -43,6 +43,7 @@ func TestWhatABuildIsTold(t *testing.T) {
 	const (
 		told    = "" // the build is told, and nothing is written
 		nothing = "no open build of this issue"
+		never   = "This issue was never built here"
 		noPlan  = "No plan of this build waits for an approval"
 		noAsk   = "No agent of this build has asked anything"
 		notOver = "The build of this issue has not ended"
@@ -54,35 +55,35 @@ func TestWhatABuildIsTold(t *testing.T) {
 	}{
 		"/approve 0123456": {
 			pipeline.ApproveSignal, pipeline.Said{Hash: "0123456"},
-			nothing, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
+			never, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
 		},
 		"/revise smaller": {
 			pipeline.ReviseSignal, pipeline.Said{Text: "smaller"},
-			nothing, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
+			never, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
 		},
 		"/reject": {
 			pipeline.RejectSignal, pipeline.Said{},
-			nothing, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
+			never, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
 		},
 		"/reject too large": {
 			pipeline.RejectSignal, pipeline.Said{Text: "too large"},
-			nothing, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
+			never, noPlan, told, noPlan, noPlan, nothing, nothing, nothing,
 		},
 		"/answer the first": {
 			pipeline.AnswerSignal, pipeline.Said{Text: "the first"},
-			nothing, noAsk, noAsk, told, noAsk, nothing, nothing, nothing,
+			never, noAsk, noAsk, told, noAsk, nothing, nothing, nothing,
 		},
 		"/steer mind the API": {
 			pipeline.SteerSignal, pipeline.Said{Text: "mind the API"},
-			nothing, told, told, told, told, nothing, nothing, nothing,
+			never, told, told, told, told, nothing, nothing, nothing,
 		},
 		"/cancel": {
 			pipeline.CancelSignal, pipeline.Said{},
-			nothing, told, told, told, told, nothing, nothing, nothing,
+			never, told, told, told, told, nothing, nothing, nothing,
 		},
 		"/resume": {
 			pipeline.ResumeSignal, pipeline.Said{Repo: forge.Repo{Owner: "o", Name: "r", ID: 9, Installation: 7, DefaultBranch: "main"}},
-			"never built", notOver, notOver, notOver, notOver, told, "The build succeeded, so there is nothing to resume", "no more than a plan was asked for",
+			never, notOver, notOver, notOver, notOver, told, "The build succeeded, so there is nothing to resume", "no more than a plan was asked for",
 		},
 	} {
 		for place, p := range map[string]struct {

@@ -34,6 +34,44 @@ func openPullText(p forge.Pull) string {
 		"Merge or close it first; then a new build can start.", p.Number, p.URL)
 }
 
+func reviewQueuedText(run, login, prefix string) string {
+	who := ""
+	if login != "" {
+		who = " for " + code(login)
+	}
+	return fmt.Sprintf("### Slipway: review queued\n\n"+
+		"A review of this pull request is queued%s. This comment follows it to its end, and those after it.\n\n"+
+		"%s says how it stands · %s stops it and keeps what is verified\n\n"+
+		"<sub>run %s</sub>",
+		who, code(prefix+"status"), code(prefix+"cancel"), code(run))
+}
+
+func openReviewText(run, link, prefix string) string {
+	return fmt.Sprintf("This commit is being reviewed already: [run %s](%s). No second review was started.\n\n"+
+		"%s says how it stands · %s stops it", run, link, code(prefix+"status"), code(prefix+"cancel"))
+}
+
+func closedPullText(typed string) string {
+	return fmt.Sprintf("%s was not done: the pull request is closed. Reopen it, and do the same again.", typed)
+}
+
+func unseenPullText(typed string) string {
+	return fmt.Sprintf("%s was not done: GitHub does not show the pull request.", typed)
+}
+
+func mendLaterText(open, prefix string) string {
+	return fmt.Sprintf("The review has ended, and its findings were not handed on: run %s works on this branch. When that has ended, %s mends them.",
+		code(open), code(prefix+"fix"))
+}
+
+func reviewElsewhereText(pull forge.Pull, link string) string {
+	return fmt.Sprintf("The open Slipway pull request of this issue is reviewed: [#%d](%s). Its [comment](%s) follows the review.", pull.Number, pull.URL, link)
+}
+
+func builtInsteadText(typed, prefix string) string {
+	return fmt.Sprintf("This issue has no open Slipway pull request to review, so %s did what %s does: a build of this issue is queued.", typed, code(prefix+"build"))
+}
+
 func notOnPullText(typed string) string {
 	return fmt.Sprintf("%s builds an issue, and this is a pull request. Type it on the issue.", typed)
 }
@@ -112,7 +150,7 @@ func unreadableText(prefix string) string {
 	return fmt.Sprintf("I cannot read this command, and did nothing.\n\n%s lists the commands that you may run", code(prefix+"help"))
 }
 
-func helpText(role forge.Role, prefix, label string) string {
+func helpText(role forge.Role, prefix, label, look string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Your role in this repository is **%s**. With it you may type, as the first line of a comment:\n\n"+
 		"| command | what it does |\n| --- | --- |\n", role)
@@ -127,6 +165,9 @@ func helpText(role forge.Role, prefix, label string) string {
 	if build, _ := command.Of(command.Build); role >= build.Role {
 		fmt.Fprintf(&b, "\nThe label %s on an issue does the same as %s.\n", code(label), code(prefix+"build"))
 	}
+	if review, _ := command.Of(command.Review); role >= review.Role {
+		fmt.Fprintf(&b, "\nThe label %s on a pull request does the same as %s.\n", code(look), code(prefix+"review"))
+	}
 	if held > 0 {
 		fmt.Fprintf(&b, "\nMore commands (%d) need a higher role.\n", held)
 	}
@@ -137,7 +178,7 @@ func helpText(role forge.Role, prefix, label string) string {
 func settingsText(all []config.Setting) string {
 	var b strings.Builder
 	b.WriteString("What counts for builds of this repository now. Its own file is `.github/slipway.yml` on the default branch; " +
-		"what stands in no line is left out or detected.\n\n| key | value | from |\n| --- | --- | --- |\n")
+		"below it count `slipway.yml` of the owner's repository `.github`, then the server. What stands in no line is left out or detected.\n\n| key | value | from |\n| --- | --- | --- |\n")
 	for _, s := range all {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(s.Key), cell(s.Value), cell(s.Origin))
 	}
@@ -169,6 +210,12 @@ func brokenText(wrong *config.Error) string {
 // configText is what a check says of a configuration that is valid.
 func configText(file string) string {
 	return fmt.Sprintf("With this commit the configuration is valid. What counts is %s as it stands on the default branch.", code(file))
+}
+
+// elsewhereText is what a check says of a configuration that is valid but does
+// not count, because the owner's cannot be read.
+func elsewhereText(file string, wrong *config.Error) string {
+	return fmt.Sprintf("With this commit %s is valid. What it lies over is not, and was not changed here: %s", code(file), brokenText(wrong))
 }
 
 // olderText says that a check run's build is not the ticket's last one.

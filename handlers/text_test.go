@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers/command"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
@@ -34,12 +35,20 @@ func TestTexts(t *testing.T) {
 		"unwanted-ended":   unwantedText("the build succeeded, so there is nothing to resume", report.Build{ID: "b-1", Ticket: 12, State: report.Succeeded}),
 		"unwanted-hostile": unwantedText("<b>@mona</b> moved since, fixes #3", report.Build{ID: "b-1", Ticket: 12, State: report.Running}),
 		"no-build":         noBuildText("/"),
+		"review-queued":    reviewQueuedText("r-0123456789ab", "mona", "/"),
+		"review-automatic": reviewQueuedText("r-0123456789ab", "", "/"),
+		"review-open":      openReviewText("r-0123456789ab", "https://github.com/o/r/pull/13#issuecomment-1", "/"),
+		"review-closed":    closedPullText("`/review`"),
+		"review-no-pull":   unseenPullText("`/review`"),
+		"review-fix":       mendLaterText("b-0123456789ab", "/"),
+		"review-elsewhere": reviewElsewhereText(forge.Pull{Number: 13, URL: "https://github.com/o/r/pull/13"}, "https://github.com/o/r/pull/13#issuecomment-1"),
+		"review-built":     builtInsteadText("`/review`", "/"),
 		"wrong-value":      wrongText(&command.Error{Field: "--max-parallel", Value: "many", Rule: "must be a whole number from 1 to 64"}, "/"),
 		"wrong-hostile":    wrongText(&command.Error{Field: "command", Value: "` @everyone <!-- x -->\u202e\n# big", Rule: "the commands are build"}, "/"),
 		"wrong-no-value":   wrongText(&command.Error{Field: "--base", Rule: "needs a value: --base BRANCH"}, "/"),
 		"unreadable":       unreadableText("/"),
-		"help-read":        helpText(forge.Read, "/", "slipway:build"),
-		"help-triage":      helpText(forge.Triage, "/", "slipway:build"),
+		"help-read":        helpText(forge.Read, "/", "slipway:build", "slipway:review"),
+		"help-triage":      helpText(forge.Triage, "/", "slipway:build", "slipway:review"),
 		"settings": settingsText([]config.Setting{
 			{Key: "build.label", Value: "slipway:build", Origin: "default"},
 			{Key: "commands.test", Value: "go test ./... | tee `log` \n# @mona", Origin: ".github/slipway.yml"},
@@ -50,10 +59,22 @@ func TestTexts(t *testing.T) {
 			{Text: "not one YAML document: <b>@mona</b> fixes #3"},
 		}}),
 		"config-valid": configText(".github/slipway.yml"),
-		"older":        olderText("The button `Re-run`", "b-0123456789ab", "/"),
-		"over-hour":    overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
-		"over-day":     overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
-		"help-write":   helpText(forge.Write, "/slipway ", "slipway:build"),
+		"config-elsewhere": elsewhereText(".github/slipway.yml", &config.Error{Origin: "slipway.yml of harbour/.github", Problems: []config.Problem{
+			{Line: 3, Key: "limits.usd", Text: "unknown key; valid here: usd_per_build"},
+		}}),
+		"older":            olderText("The button `Re-run`", "b-0123456789ab", "/"),
+		"over-hour":        overText(trigger{typed: "`/build`", by: forge.Person{Login: "mona"}}, queue.Rate{Max: 60, Per: time.Hour}),
+		"over-day":         overText(trigger{typed: "`/build`", by: forge.Person{Login: "renovate[bot]"}}, queue.Rate{Max: 10, Per: perDay}),
+		"help-write":       helpText(forge.Write, "/slipway ", "slipway:build", "slipway:review"),
+		"follow-up":        queuedFollowUpText("b-0123456789ab", "mona", "", "/"),
+		"follow-up-waits":  queuedFollowUpText("b-0123456789ab", "mona", "b-9876543210ba", "/slipway "),
+		"fix-closed":       closedText("`/fix`"),
+		"fix-fork":         forkText("`/fix`"),
+		"fix-no-pull":      noPullText("`/fix`", "/"),
+		"fix-not-ours-ci":  notOursCIText("`/fix`"),
+		"fix-no-findings":  noFindingsText("`/fix`", "/"),
+		"fix-no-finding":   noFindingText(7, []finding.Entry{{Finding: finding.Finding{Path: "a.go", StartLine: 3, Title: "`@mona` | fixes #3", Claim: "c"}}, {ID: "0123"}}),
+		"refused-feedback": refusedText("What was said in a review", forge.Write),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join("testdata", name+".md")

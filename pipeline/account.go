@@ -21,6 +21,10 @@ func (f *Fold) ledger() *debt.Ledger {
 	}
 	f.counted = true
 	l.Reset()
+	if f.pin != nil {
+		l.Record(slices.DeleteFunc(slices.Clone(f.pin.Owed), func(it debt.Item) bool { return slices.Contains(f.paid(), it) })...)
+	}
+	l.Record(f.unmerged()...)
 	if f.plan == nil {
 		return l
 	}
@@ -33,6 +37,14 @@ func (f *Fold) ledger() *debt.Ledger {
 		l.Record(f.verified.Debt...)
 	}
 	return l
+}
+
+// paid is what is known to be paid off of the debt of before.
+func (f *Fold) paid() []debt.Item {
+	if f.verified == nil {
+		return nil
+	}
+	return f.verified.Paid
 }
 
 // lost says why an issue that has not ended never will, or nothing. What was at
@@ -88,7 +100,7 @@ func (f *Fold) Report(now time.Time) report.Build {
 	defer f.mu.Unlock()
 	b := report.Build{
 		ID: f.begun.Build, State: report.Running, Title: f.begun.Title, Repo: f.begun.Repo,
-		Ticket: f.begun.Ticket, Requester: f.begun.Requester, Prefix: f.begun.Prefix, Started: f.from, Elapsed: now.Sub(f.from),
+		Ticket: f.begun.Ticket, Requester: f.begun.Requester, Prefix: f.begun.Prefix, CommentURL: f.begun.Comment, Started: f.from, Elapsed: now.Sub(f.from),
 		CostMicros: f.cost, Costs: f.costLines(), Debt: f.ledger().Items(), Estimate: f.estimated, Permits: f.permitLines(),
 	}
 	for _, n := range f.calls {
@@ -96,6 +108,9 @@ func (f *Fold) Report(now time.Time) report.Build {
 	}
 	if f.pin != nil {
 		b.Base, b.BaseSHA, b.Closes = f.pin.Base, f.pin.BaseSHA, f.pin.Default && f.begun.Ticket > 0
+	}
+	if f.begun.Pull > 0 {
+		b.Follows, b.Paid = &report.Follow{Pull: f.begun.Pull, Work: string(f.begun.Work)}, f.paid()
 	}
 	if f.plan != nil {
 		b.PRD, b.Architecture = f.prd, f.design
@@ -220,14 +235,16 @@ func (f *Fold) stages(now time.Time) []report.Stage {
 	// A build that failed with a plan still verifies what landed.
 	stopped := f.stop != nil && (f.stop.State != report.Failed || f.plan == nil)
 	var out []report.Stage
-	begins, running := f.since, false
+	begins, running, halted := f.since, false, false
 	for _, name := range []string{"plan", "init", "execute", "verify", "finalize", "publish"} {
 		s := report.Stage{Name: name, State: "pending"}
 		ended, done := f.ends[name]
 		beside := name == "init" // the plan and the repository are prepared beside each other
 		switch {
-		case done:
+		case done && (name != "publish" || f.pushed != nil):
 			s.State, s.Elapsed = "done", ended.Sub(begins)
+		case stopped && name != "publish" && !halted: // where it stopped
+			s.State, halted = f.halted(name), true
 		case f.end != nil, stopped && name != "publish":
 			s.State = "skipped"
 		case f.gate != nil && name != "plan" && !beside: // nothing goes on before somebody answered
@@ -238,11 +255,23 @@ func (f *Fold) stages(now time.Time) []report.Stage {
 			begins = later(begins, later(ended, f.ends["plan"]))
 		}
 		if name == "execute" && f.graph != nil {
-			s.Detail = fmt.Sprintf("%d of %d issues", f.settled(), len(f.issues))
+			s.Detail = fmt.Sprintf("%d of %s", f.settled(), report.Count(len(f.issues), "issue"))
 		}
 		out = append(out, s)
 	}
 	return out
+}
+
+// halted is the state of the stage in which a build stopped.
+func (f *Fold) halted(stage string) string {
+	begun := slices.ContainsFunc(f.order, func(s *issueState) bool { return !s.startedAt.IsZero() })
+	switch {
+	case stage == "execute" && !begun:
+		return "skipped" // a person ended it before
+	case f.stop.State == report.Canceled:
+		return "stopped"
+	}
+	return "failed"
 }
 
 func later(a, b time.Time) time.Time {

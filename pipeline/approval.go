@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-dev/slipway/pipeline/repo"
 	"github.com/slipway-dev/slipway/pipeline/report"
 )
 
@@ -56,7 +55,7 @@ func (e *Engine) stale(ctx context.Context, f Forge, req Request, base, sha stri
 	if err != nil {
 		return "", fmt.Errorf("get a credential for git: %w", err)
 	}
-	head, err := mirror.RemoteHead(ctx, repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}, base)
+	head, err := mirror.RemoteHead(ctx, remoteOf(cred), base)
 	if err != nil {
 		return "", fmt.Errorf("look where %s is now: %w", base, err)
 	}

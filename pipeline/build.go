@@ -44,6 +44,7 @@ type Engine struct {
 	Only     string                                                 // the runtime of every role, whatever is configured; empty: as configured
 	Record   func(build string, rt runtime.Runtime) runtime.Runtime // lets rt work and records what it does; nil: nothing is recorded
 	Defaults config.Repo                                            // the layers under the repository's own file
+	Shared   bool                                                   // other machines may take up a build that this one leaves: its commits go to the remote
 	CIGrace  time.Duration                                          // until then no check of a pushed commit is missing yet; 0 means ci.DefaultGrace
 	Log      *slog.Logger
 
@@ -90,6 +91,7 @@ type build struct {
 	fold    *Fold
 	journal *step.Journal
 	mirror  *repo.Mirror
+	sharing *sharing // nil: no other machine takes the build up
 	crew    *agent.Crew
 	site    *site
 	conf    config.Repo
@@ -167,7 +169,7 @@ func (b *build) lookAtCI(ctx context.Context) (err error) {
 	if !at.waiting || b.fold.stopping() != nil {
 		return nil
 	}
-	if b.conf, err = b.configured(ctx, b.mirror, b.fold.pinned().ConfigSHA); err != nil {
+	if err = b.configure(ctx); err != nil {
 		return err
 	}
 	_, err = b.observe(ctx, at)
@@ -192,31 +194,39 @@ func (e *Engine) Plan(ctx context.Context, job Job) (plan.Result, report.Build, 
 // open reads the journal and says in it what the build is about.
 func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	b := &build{Engine: e, Job: job, fold: NewFold(), log: e.Log.With("build", job.Request.Build)}
-	track := newTracker(b)
+	track := newTracker(b.track)
 	b.live.told = func(e batch.Event) {
 		track.nudge()
 		if job.Subagents != nil {
-			job.Subagents(SlotEvent{Event: "slot", At: time.Now().UTC(), Build: job.Request.Build, Key: e.Transcript, slot: e})
+			job.Subagents(NewSlotEvent(job.Request.Build, e))
 		}
 	}
 	var err error
 	if b.mirror, err = e.Mirror(ctx, job.Request.Repo); err != nil {
 		return nil, nil, err
 	}
+	if e.Shared && job.Request.Repo.Installation != 0 {
+		b.sharing = newSharing(b)
+	}
 	b.journal, err = job.Open(ctx, step.Options{
-		Has:      b.mirror.Has,
+		Has:      b.has,
+		Before:   b.shareCommits,
 		Recorded: func(entry step.Entry) { b.fold.Add(entry); b.spoken.tell(); track.nudge() },
 	})
 	if err == nil {
-		err = b.fold.unread()
+		err = errors.Join(b.fold.unread(), b.fetchShared(ctx))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = step.Choose(ctx, b.journal, keyBegin, begun{
+	begin := begun{
 		Build: job.Request.Build, Repo: job.Request.Repo.String(), Ticket: job.Request.Ticket.Number,
-		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix,
-	})
+		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix, Comment: job.Request.Comment.URL,
+	}
+	if f := job.Request.Follow; f != nil {
+		begin.Pull, begin.Work = f.Pull.Number, f.Work
+	}
+	_, err = step.Choose(ctx, b.journal, keyBegin, begin)
 	return b, track, err
 }
 
@@ -235,6 +245,7 @@ func (b *build) tidy(ctx context.Context) {
 			b.log.WarnContext(ctx, "the build left files behind", "dir", dir, "error", err)
 		}
 	}
+	b.unshare(ctx)
 }
 
 // Mirror opens the bot's own copy of a repository.
@@ -339,6 +350,9 @@ func (b *build) phases(ctx context.Context, stop context.CancelCauseFunc) error 
 	if planErr != nil || b.Request.PlanOnly {
 		return planErr
 	}
+	if err := b.bring(ctx); err != nil {
+		return err
+	}
 	return b.rounds(ctx)
 }
 
@@ -415,8 +429,8 @@ func (b *build) plan(ctx context.Context) error {
 	}
 	var made plan.Result
 	var err error
-	if r.Given != nil {
-		made, err = plan.Given(*r.Given)
+	if r.planned() {
+		made, err = r.given()
 	} else {
 		made, err = plan.Make(ctx, b.crew, goal, plan.Options{
 			Key: b.fold.key("plan"), MaxReviewIterations: b.conf.Pipeline.MaxReviewIterations,
@@ -448,7 +462,12 @@ func (b *build) keepPlan(p plan.Result) error {
 
 // artefact writes a file into the build's own directory.
 func (b *build) artefact(name string, content []byte) error {
-	path := filepath.Join(b.State, "builds", b.Request.Build, name)
+	return b.Engine.artefact(b.Request.Build, name, content)
+}
+
+// artefact writes a file into the directory of a run.
+func (e *Engine) artefact(run, name string, content []byte) error {
+	path := filepath.Join(e.State, "builds", run, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("keep %s: %w", name, err)
 	}
@@ -460,6 +479,9 @@ func (b *build) artefact(name string, content []byte) error {
 
 // title is the one line that names the work.
 func (r Request) title() string {
+	if r.Follow != nil {
+		return "Follow-up: " + r.Follow.Pull.Title
+	}
 	if r.Ticket.Title != "" {
 		return r.Ticket.Title
 	}

@@ -21,9 +21,12 @@ func (f *Fold) planned(e step.Entry) error {
 	if err := json.Unmarshal(e.Outcome, &f.plan); err != nil {
 		return err
 	}
-	g, err := graph.New(f.plan.Issues)
-	if err != nil {
-		return err
+	g := &graph.Graph{} // of a plan in which nothing is to be coded
+	if len(f.plan.Issues) > 0 {
+		var err error
+		if g, err = graph.New(f.plan.Issues); err != nil {
+			return err
+		}
 	}
 	f.prd, f.design = f.plan.PRD.Markdown(), f.plan.Architecture.Markdown()
 	f.order, f.issues, f.byKey = nil, map[string]*issueState{}, map[string]*issueState{}

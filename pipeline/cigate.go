@@ -199,8 +199,12 @@ func (b *build) ciFix(ctx context.Context, sha string, code []ci.Failure) error 
 		key += fmt.Sprintf("/try-%d", n)
 	}
 	in := ci.Broken{Earlier: b.fold.ciAttempts()}
-	var err error
-	if in.Diff, err = b.site.Diff(ctx, b.fold.pinned().BaseSHA, sha); err != nil {
+	pin := b.fold.pinned()
+	parted, err := b.mirror.Parting(ctx, pin.BaseSHA, sha)
+	if err != nil {
+		return err
+	}
+	if in.Diff, err = b.site.Diff(ctx, parted, sha); err != nil {
 		return err
 	}
 	for _, f := range code {

@@ -40,6 +40,11 @@ type SlotEvent struct {
 
 type slot = batch.Event
 
+// NewSlotEvent tells of a slot of a run.
+func NewSlotEvent(run string, e batch.Event) SlotEvent {
+	return SlotEvent{Event: "slot", At: time.Now().UTC(), Build: run, Key: e.Transcript, slot: e}
+}
+
 // A Watch turns a journal into events, entry by entry.
 type Watch struct {
 	Fold *Fold

@@ -51,7 +51,7 @@ func (b *build) finalize(ctx context.Context) error {
 
 // strays returns the artefacts that the build added, and their patterns.
 func (b *build) strays(ctx context.Context, head string) (patterns, files []string, err error) {
-	changed, err := b.mirror.Changed(ctx, b.fold.pinned().BaseSHA, head)
+	changed, err := b.mirror.Changed(ctx, b.fold.ground(), head)
 	if err != nil {
 		return nil, nil, err
 	}

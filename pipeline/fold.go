@@ -34,6 +34,7 @@ type Fold struct {
 	ends     map[string]time.Time // when a stage ended
 	pin      *pinned
 	init     *initialised
+	brought  *brought // of a follow-up
 
 	heard     map[string]bool // ids of the signals that were recorded
 	steering  []string
@@ -165,6 +166,9 @@ func (f *Fold) reopen(segment int, at time.Time) {
 	f.stop, f.verified, f.final, f.pushed, f.pull, f.checked, f.comments, f.end = nil, nil, nil, nil, nil, nil, nil, nil
 	f.open, f.replan, f.replans, f.asked, f.fixes = "", "", 0, 0, nil
 	f.gate, f.approval = nil, ""
+	if f.brought != nil && f.brought.Cause != "" {
+		f.brought = nil
+	}
 	if f.plan != nil {
 		f.ends["plan"] = at
 	}
@@ -252,7 +256,13 @@ func (f *Fold) apply(e step.Entry) error {
 		if err := json.Unmarshal(e.Outcome, &f.pin); err != nil {
 			return err
 		}
-		f.head = f.pin.BaseSHA
+		f.head = f.pin.from()
+		return nil
+	case e.Key == keyBring:
+		if err := json.Unmarshal(e.Outcome, &f.brought); err != nil {
+			return err
+		}
+		f.head = f.brought.Head
 		return nil
 	case isPlan(e.Key):
 		return f.planned(e)
@@ -351,7 +361,8 @@ func (f *Fold) apply(e step.Entry) error {
 			f.moved++
 		}
 		return nil
-	case e.Key == keyPull:
+	case e.Key == keyPull, e.Key == keyPullEnd:
+		f.pull = nil
 		return json.Unmarshal(e.Outcome, &f.pull)
 	case e.Key == keyCheck:
 		return json.Unmarshal(e.Outcome, &f.checked)

@@ -43,7 +43,7 @@ var errMoved = errors.New("the gate moved")
 func (b *build) approve(ctx context.Context) error {
 	made := b.fold.result()
 	hash := b.planHash(made)
-	if b.Request.Given != nil || b.fold.hasApproved(hash) {
+	if b.Request.planned() || b.fold.hasApproved(hash) {
 		return nil // who gave the plan has read it
 	}
 	estimate, err := step.Choose(ctx, b.journal, b.fold.estimateKey(), b.fold.estimate(made, b.conf))

@@ -137,6 +137,10 @@ var knobs = map[string]knob{
 	},
 	"review.severity":       {shown: "pipeline/fixing_test.go TestFindingsAreFixedOrStand"},
 	"review.min_confidence": {shown: "pipeline/fixing_test.go TestFindingsAreFixedOrStand"},
+	"review.label":          {shown: "cmd/slipway/review_github_test.go TestReviewOnGitHub"},
+	"review.auto":           {shown: "handlers/review_test.go TestReviewsByThemselves"},
+	"review.max_findings":   {shown: "pipeline/reviewing_test.go TestReviewKnobs"},
+	"review.minutes":        {shown: "pipeline/reviewing_test.go TestReviewThatIsNotWholeIsNeverGreen"},
 
 	"limits.usd_per_build": {unit: hiring(func(b *build) any { return b.hire(nil).Budget.Micros }), want: map[string]string{"25": "25000000", "0.5": "500000"}},
 	"limits.usd_per_call":  {unit: hiring(func(b *build) any { return b.hire(nil).Budget.PerCall }), want: map[string]string{"2": "2000000", "0.5": "500000"}},

@@ -300,36 +300,11 @@ func (a attempt) resolve(ctx context.Context, is graph.Issue, head, tree string,
 		PRD: a.fold.result().PRD, Architecture: a.fold.result().Architecture, Issue: is,
 		Landed: a.fold.landedOn(shared), Conflicts: conflicts, Shared: shared, Diff: diff,
 	}
-	for try := 1; try <= 2; try++ {
-		key := a.fold.key(fmt.Sprintf("%s/merge-%d", is.Key(), depth))
-		if try > 1 {
-			key += fmt.Sprintf("/try-%d", try)
-		}
-		tree := a.site.Open(treeName("merge", key), start)
-		out, err := agent.Ask(ctx, a.crew, agent.Place{Key: key, Work: tree}, Merger, in)
-		failure, failed := errors.AsType[*agent.Failure](err)
-		switch {
-		case failed:
-			cause = failure.Reason
-		case errors.Is(err, agent.ErrBudget):
-			cause = err.Error()
-		case err != nil:
-			return "", false, "", err
-		case !out.Success:
-			cause = "the Merger gave up: " + out.Summary
-		default:
-			cause, err = a.site.unresolved(ctx, tree.Head(), conflicts)
-			if err != nil {
-				return "", false, "", err
-			}
-		}
-		if cause == "" {
-			resolved, err := a.site.treeOf(ctx, tree.Head())
-			return resolved, out.NeedsIntegrationTest, "", err
-		}
-		in.Feedback = cause
+	resolved, asks, cause, err = a.reconcile(ctx, a.fold.key(fmt.Sprintf("%s/merge-%d", is.Key(), depth)), start, in)
+	if cause != "" {
+		cause = fmt.Sprintf("it conflicts with what landed before (%s) and could not be merged: %s", strings.Join(shared, ", "), cause)
 	}
-	return "", false, fmt.Sprintf("it conflicts with what landed before (%s) and could not be merged: %s", strings.Join(shared, ", "), cause), nil
+	return resolved, asks, cause, err
 }
 
 // failing names the commands that failed.

@@ -67,7 +67,7 @@ func (b *build) background(name string) coding.Background {
 
 // spec is what the Coder is told of the issue beside its plan.
 func (b *build) spec(ctx context.Context, here *issueSite, is graph.Issue) (string, error) {
-	if b.Request.Given != nil || b.Request.Fast {
+	if b.Request.planned() || b.Request.Fast {
 		return "", nil
 	}
 	draft := plan.Draft{

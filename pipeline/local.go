@@ -24,6 +24,9 @@ func (l Local) Credential(context.Context) (forge.Credential, error) {
 	return forge.Credential{URL: l.Dir}, nil
 }
 
+// OwnersFile finds none: a directory has no owner.
+func (l Local) OwnersFile(context.Context) ([]byte, error) { return nil, nil }
+
 // EnsureBranch settles the branch: its name holds the build's id, so only a
 // person can have taken it.
 func (l Local) EnsureBranch(ctx context.Context, name string, ours func(context.Context, forge.Branch) (bool, error)) (forge.Branch, error) {
@@ -39,6 +42,14 @@ func (l Local) EnsureBranch(ctx context.Context, name string, ours func(context.
 		b.Name = fmt.Sprintf("%s-%d", name, n)
 	}
 }
+
+// Pull finds none.
+func (l Local) Pull(_ context.Context, number int) (forge.Pull, error) {
+	return forge.Pull{}, fmt.Errorf("pull request %d: %s has none", number, l.Dir)
+}
+
+// EnsureAnswer has nowhere to write one.
+func (l Local) EnsureAnswer(_ context.Context, a forge.Answer) (forge.Answer, error) { return a, nil }
 
 // EnsureDraft has nowhere to open one: the branch is the deliverable.
 func (l Local) EnsureDraft(context.Context, forge.Draft) (forge.Pull, error) {
@@ -67,6 +78,58 @@ func (l Local) CILog(context.Context, forge.CIRun) (string, error) { return "", 
 
 // Comments finds none.
 func (l Local) Comments(context.Context, int, string) (int, error) { return 0, nil }
+
+// LocalReview is the forge of a review at a terminal: what is compared are two
+// branches of a local repository, and nothing is written to it.
+type LocalReview struct {
+	Dir    string // the repository, absolute
+	Mirror *repo.Mirror
+	Base   string // branch, or a whole ref
+	Head   string // likewise; empty is what is checked out
+}
+
+// Pull is the comparison.
+func (l LocalReview) Pull(ctx context.Context, _ int) (forge.Pull, error) {
+	remote := repo.Remote{URL: l.Dir}
+	p := forge.Pull{State: "open", Base: l.Base, Head: l.Head}
+	var err error
+	if p.Head == "" {
+		if p.Head, err = l.Mirror.DefaultBranch(ctx, remote); err != nil {
+			return p, err
+		}
+	}
+	if p.HeadSHA, err = l.Mirror.Fetch(ctx, remote, p.Head); err != nil {
+		return p, err
+	}
+	p.Ref, p.Title = p.Head, p.Head+" against "+p.Base
+	return p, nil
+}
+
+// Credential is the repository's path.
+func (l LocalReview) Credential(context.Context) (forge.Credential, error) {
+	return forge.Credential{URL: l.Dir}, nil
+}
+
+// OwnersFile finds none: a directory has no owner.
+func (l LocalReview) OwnersFile(context.Context) ([]byte, error) { return nil, nil }
+
+// EnsureReview has nowhere to post one.
+func (l LocalReview) EnsureReview(_ context.Context, r forge.OwnReview) (forge.OwnReview, error) {
+	return r, nil
+}
+
+// EnsureComment has nowhere to write one.
+func (l LocalReview) EnsureComment(_ context.Context, c forge.Comment) (forge.Comment, error) {
+	return c, nil
+}
+
+// EnsureCheck has nowhere to hold one.
+func (l LocalReview) EnsureCheck(_ context.Context, c forge.Check) (forge.Check, error) {
+	return c, nil
+}
+
+// React has nothing to react to.
+func (l LocalReview) React(context.Context, forge.Subject, string) error { return nil }
 
 // React has nothing to react to.
 func (l Local) React(context.Context, forge.Subject, string) error { return nil }

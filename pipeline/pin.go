@@ -73,15 +73,28 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 	if err != nil {
 		return pinned{}, err
 	}
-	conf, err := b.configured(ctx, b.mirror, trunk)
+	owners, err := b.Forge.OwnersFile(ctx)
 	if err != nil {
 		return pinned{}, err
 	}
-	p := pinned{ConfigSHA: trunk, Base: cmp.Or(b.Request.Base, conf.Build.Base, standard), BaseSHA: trunk}
-	if p.Default = p.Base == standard; !p.Default {
-		p.BaseSHA, err = b.mirror.Fetch(ctx, remote, p.Base)
+	p := pinned{ConfigSHA: trunk, Owners: string(owners), BaseSHA: trunk, Standard: standard}
+	conf, err := b.configured(ctx, b.mirror, b.Request.Repo, p)
+	if err != nil {
+		return pinned{}, err
 	}
-	return p, err
+	p.Base = cmp.Or(b.Request.Base, conf.Build.Base, standard)
+	if b.Request.Follow != nil {
+		if p, err = b.pinPull(ctx, remote, p); err != nil {
+			return pinned{}, err
+		}
+		return p, b.holdStart(ctx, p)
+	}
+	if p.Default = p.Base == standard; !p.Default {
+		if p.BaseSHA, err = b.mirror.Fetch(ctx, remote, p.Base); err != nil {
+			return pinned{}, err
+		}
+	}
+	return p, b.holdStart(ctx, p)
 }
 
 // initialise decides how the work is tested and creates the integration branch.
@@ -103,7 +116,7 @@ func (b *build) initialiseOnce(ctx context.Context) (initialised, error) {
 	var out initialised
 	var err error
 	base := b.fold.pinned().BaseSHA
-	if out.Commands, err = b.commands(ctx, b.conf, base); err != nil {
+	if out.Commands, err = commandsFor(ctx, b.mirror, b.workDir(), b.conf, base); err != nil {
 		return out, err
 	}
 	for _, name := range []string{".github/pull_request_template.md", ".github/PULL_REQUEST_TEMPLATE.md", "pull_request_template.md"} {
@@ -112,22 +125,22 @@ func (b *build) initialiseOnce(ctx context.Context) (initialised, error) {
 			break
 		}
 	}
-	return out, b.mirror.SetRef(ctx, b.site.integration(), base, repo.Any)
+	return out, b.mirror.SetRef(ctx, b.site.integration(), b.fold.pinned().from(), repo.Any)
 }
 
-// commands are the configured ones, or else what the base's files suggest: an
+// commandsFor are the configured ones, or else what the base's files suggest: an
 // agent's commit does not decide how it is tested. A base that suggests none
-// leaves it to what the build adds.
-func (b *build) commands(ctx context.Context, conf config.Repo, commit string) (evidence.Commands, error) {
+// leaves it to what the build adds. They are looked for below dir.
+func commandsFor(ctx context.Context, mirror *repo.Mirror, dir string, conf config.Repo, commit string) (evidence.Commands, error) {
 	if c := evidence.Commands(conf.Commands); c != (evidence.Commands{}) {
 		return c, nil
 	}
-	dir, err := os.MkdirTemp(b.workDir(), "detect-")
+	dir, err := os.MkdirTemp(dir, "detect-")
 	if err != nil {
 		return evidence.Commands{}, fmt.Errorf("look for build and test commands: %w", err)
 	}
 	defer func() { _ = repo.RemoveAll(context.WithoutCancel(ctx), dir) }() // close removes what this leaves
-	if err := b.mirror.Checkout(ctx, commit, dir); err != nil {
+	if err := mirror.Checkout(ctx, commit, dir); err != nil {
 		return evidence.Commands{}, err
 	}
 	found, _ := evidence.Detect(os.DirFS(dir))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,18 @@ import (
 // ConfigFile is where a repository configures Slipway. It is read from the
 // default branch alone.
 const ConfigFile = ".github/slipway.yml"
+
+// OwnersRepo is the repository in which an owner configures all the others: by
+// OwnersFile on its default branch, which lies below their own files.
+const (
+	OwnersRepo = ".github"
+	OwnersFile = "slipway.yml"
+)
+
+// OwnersOrigin names the file of an owner where a value is from it.
+func OwnersOrigin(owner string) string {
+	return OwnersFile + " of " + owner + "/" + OwnersRepo
+}
 
 // prepare pins the base, reads the configuration and sets up this claim's
 // clone and crew. What an earlier claim of the build left is removed: it is not
@@ -41,8 +54,11 @@ func (b *build) prepare(ctx context.Context) error {
 		}
 	}
 	var err error
-	if b.conf, err = b.configured(ctx, b.mirror, b.fold.pinned().ConfigSHA); err != nil {
+	if err = b.configure(ctx); err != nil {
 		return err
+	}
+	if f := b.Request.Follow; f != nil && f.Work == FixCI {
+		b.conf.Pipeline.CheckCI = true // it was asked for
 	}
 	if b.Request.MaxParallel > 0 {
 		b.conf.Limits.MaxParallelIssues = min(b.Request.MaxParallel, b.conf.Limits.MaxParallelIssues)
@@ -67,30 +83,39 @@ func (b *build) prepare(ctx context.Context) error {
 func (b *build) targets(ctx context.Context) (map[string]agent.Target, error) {
 	targets := map[string]agent.Target{}
 	for _, role := range roles {
-		chain, err := b.conf.Resolve(b.Only, role)
-		if err != nil {
+		var err error
+		if targets[role], err = b.target(ctx, b.conf, b.Request.Build, role); err != nil {
 			return nil, err
 		}
-		var made []agent.Target
-		for _, t := range chain {
-			rt, err := b.Runtime(ctx, t.Runtime)
-			if err != nil {
-				return nil, err
-			}
-			if b.Record != nil {
-				rt = b.Record(b.Request.Build, rt)
-			}
-			made = append(made, agent.Target{Runtime: rt, Name: t.Runtime, Model: t.Model, Effort: t.Effort})
-		}
-		first := made[0]
-		first.Fallbacks = made[1:]
-		targets[role] = first
 	}
 	return targets, nil
 }
 
+// target resolves one role of a run.
+func (e *Engine) target(ctx context.Context, conf config.Repo, run, role string) (agent.Target, error) {
+	chain, err := conf.Resolve(e.Only, role)
+	if err != nil {
+		return agent.Target{}, err
+	}
+	var made []agent.Target
+	for _, t := range chain {
+		rt, err := e.Runtime(ctx, t.Runtime)
+		if err != nil {
+			return agent.Target{}, err
+		}
+		if e.Record != nil {
+			rt = e.Record(run, rt)
+		}
+		made = append(made, agent.Target{Runtime: rt, Name: t.Runtime, Model: t.Model, Effort: t.Effort})
+	}
+	first := made[0]
+	first.Fallbacks = made[1:]
+	return first, nil
+}
+
 // Configuration is what a build of the repository would go by now: its file on
-// the default branch over the layers below. A bad one is a *config.Error.
+// the default branch over its owner's over the layers below. A bad one is a
+// *config.Error.
 func (e *Engine) Configuration(ctx context.Context, f Forge, r forge.Repo) (config.Repo, error) {
 	mirror, err := e.Mirror(ctx, r)
 	if err != nil {
@@ -100,7 +125,7 @@ func (e *Engine) Configuration(ctx context.Context, f Forge, r forge.Repo) (conf
 	if err != nil {
 		return config.Repo{}, fmt.Errorf("get a credential for git: %w", err)
 	}
-	remote := repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}
+	remote := remoteOf(cred)
 	standard, err := mirror.DefaultBranch(ctx, remote)
 	if err != nil {
 		return config.Repo{}, err
@@ -109,26 +134,48 @@ func (e *Engine) Configuration(ctx context.Context, f Forge, r forge.Repo) (conf
 	if err != nil {
 		return config.Repo{}, err
 	}
-	return e.configured(ctx, mirror, trunk)
-}
-
-// configured is the repository's file at a commit over the layers below it.
-func (e *Engine) configured(ctx context.Context, mirror *repo.Mirror, commit string) (config.Repo, error) {
-	text, err := mirror.File(ctx, commit, ConfigFile)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return config.Repo{}, err
-	}
-	return e.Layered(text)
-}
-
-// Layered is the text of a repository's file, empty where there is none, over
-// the layers below it. The error of a bad one is a *config.Error.
-func (e *Engine) Layered(text []byte) (config.Repo, error) {
-	own, err := config.Parse(text, ConfigFile)
+	owners, err := f.OwnersFile(ctx)
 	if err != nil {
 		return config.Repo{}, err
 	}
-	conf := own.Over(e.Defaults)
+	return e.configured(ctx, mirror, r, pinned{ConfigSHA: trunk, Owners: string(owners)})
+}
+
+// configure reads the configuration that the build has pinned.
+func (b *build) configure(ctx context.Context) (err error) {
+	b.conf, err = b.configured(ctx, b.mirror, b.Request.Repo, b.fold.pinned())
+	return err
+}
+
+// configured is the repository's file at the pinned commit over the layers below
+// it.
+func (e *Engine) configured(ctx context.Context, mirror *repo.Mirror, r forge.Repo, at pinned) (config.Repo, error) {
+	text, err := mirror.File(ctx, at.ConfigSHA, ConfigFile)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return config.Repo{}, err
+	}
+	return e.Layered(Files{Own: text, Owners: []byte(at.Owners), Owner: r.Owner})
+}
+
+// Files configure a repository. The text is empty where there is no such file.
+type Files struct {
+	Own    []byte // ConfigFile of the repository
+	Owners []byte // OwnersFile of its owner
+	Owner  string // whose that is
+}
+
+// Layered is a repository's own file over its owner's over the layers below.
+// The error of a bad one is a *config.Error, which names the file.
+func (e *Engine) Layered(files Files) (config.Repo, error) {
+	owners, err := config.Parse(files.Owners, OwnersOrigin(files.Owner))
+	if err != nil {
+		return config.Repo{}, err
+	}
+	own, err := config.Parse(files.Own, ConfigFile)
+	if err != nil {
+		return config.Repo{}, err
+	}
+	conf := own.Over(owners.Over(e.Defaults))
 	if e.Only != "" {
 		return conf, nil // resolved otherwise, and checked there
 	}
@@ -137,21 +184,30 @@ func (e *Engine) Layered(text []byte) (config.Repo, error) {
 
 // settleIn makes this claim's directory and clone.
 func (b *build) settleIn(ctx context.Context) error {
-	dir, err := os.MkdirTemp(b.workDir(), "claim-")
+	var err error
+	b.site, err = b.newSite(ctx, b.mirror, b.Request.Repo, b.Request.Build, b.log)
+	if err == nil {
+		b.site.by = b.Request.By
+	}
+	return err
+}
+
+// newSite makes the directory and the clone of one claim of a run.
+func (e *Engine) newSite(ctx context.Context, mirror *repo.Mirror, r forge.Repo, run string, log *slog.Logger) (*site, error) {
+	dir, err := os.MkdirTemp(filepath.Join(e.State, "work", run), "claim-")
 	if err != nil {
-		return fmt.Errorf("make the build's directory: %w", err)
+		return nil, fmt.Errorf("make the run's directory: %w", err)
 	}
-	clone, err := b.mirror.Clone(ctx, filepath.Join(dir, "clone"))
+	clone, err := mirror.Clone(ctx, filepath.Join(dir, "clone"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b.site = &site{
-		mirror: b.mirror, clone: clone,
-		runner: &evidence.Runner{Box: b.Box, Cache: filepath.Join(b.State, "caches", b.Request.Repo.Owner, b.Request.Repo.Name)},
-		dir:    dir, homes: filepath.Join(b.State, "homes", b.Request.Build),
-		build: b.Request.Build, by: b.Request.By, log: b.log, testing: b.testing(),
-	}
-	return nil
+	return &site{
+		mirror: mirror, clone: clone,
+		runner: &evidence.Runner{Box: e.Box, Cache: filepath.Join(e.State, "caches", r.Owner, r.Name)},
+		dir:    dir, homes: filepath.Join(e.State, "homes", run),
+		build: run, log: log, testing: e.testing(),
+	}, nil
 }
 
 // workDir is where the claims of this build have their directories.
@@ -173,13 +229,8 @@ func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
 	if day.USDPerDay > 0 {
 		budget.PerCall = min(budget.PerCall, int64(day.USDPerDay))
 	}
-	bounds := agent.DefaultLimits()
-	bounds.Timeout, bounds.MaxTurns = b.conf.Pipeline.AgentTimeout, b.conf.Pipeline.AgentMaxTurns
-	if day.MinutesPerDay > 0 {
-		bounds.Timeout = min(bounds.Timeout, time.Duration(day.MinutesPerDay)*time.Minute)
-	}
 	return &agent.Crew{
-		Journal: b.journal, Slots: b.Slots, Budget: budget, Limits: bounds, Draining: b.Draining, Log: b.log,
+		Journal: b.journal, Slots: b.Slots, Budget: budget, Limits: callLimits(b.conf, day), Draining: b.Draining, Log: b.log,
 		Delegation:  b.delegation(),
 		Readable:    []string{b.site.clone.GitDir()},
 		Transcripts: filepath.Join(b.State, "transcripts", b.Request.Build),
@@ -199,6 +250,16 @@ func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
 	}
 }
 
+// callLimits bound each call of a run. One may not take longer than the day has.
+func callLimits(conf config.Repo, day config.Limits) agent.Limits {
+	bounds := agent.DefaultLimits()
+	bounds.Timeout, bounds.MaxTurns = conf.Pipeline.AgentTimeout, conf.Pipeline.AgentMaxTurns
+	if day.MinutesPerDay > 0 {
+		bounds.Timeout = min(bounds.Timeout, time.Duration(day.MinutesPerDay)*time.Minute)
+	}
+	return bounds
+}
+
 // homeOf names the HOME of a call: one for each role of an issue, and one for
 // each slot of a batch, whose calls run at the same time.
 func homeOf(key string) string {
@@ -216,7 +277,11 @@ func (b *build) remote(ctx context.Context) (repo.Remote, error) {
 	if err != nil {
 		return repo.Remote{}, fmt.Errorf("get a credential for git: %w", err)
 	}
-	return repo.Remote{URL: c.URL, User: c.User, Token: c.Token}, nil
+	return remoteOf(c), nil
+}
+
+func remoteOf(c forge.Credential) repo.Remote {
+	return repo.Remote{URL: c.URL, User: c.User, Token: c.Token, CAFile: c.CAFile}
 }
 
 func pause(ctx context.Context, d time.Duration) error {

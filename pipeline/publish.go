@@ -26,7 +26,7 @@ const CheckName = "slipway/build"
 func (b *build) publish(ctx context.Context) (report.Build, error) {
 	final := b.account()
 	err := errNothing
-	if landedAny(final) {
+	if landedAny(final) || b.goesOn() {
 		err = b.pushAs(ctx, keyPush)
 	}
 	switch {
@@ -41,6 +41,9 @@ func (b *build) publish(ctx context.Context) (report.Build, error) {
 		if err != nil {
 			return final, err
 		}
+	}
+	if err := b.answer(ctx); err != nil {
+		return final, err
 	}
 	if err := b.lastWord(ctx); err != nil {
 		return final, err
@@ -85,8 +88,9 @@ func (b *build) account() report.Build {
 	r.Summary = cmp.Or(r.Summary, e.Summary)
 	for i, s := range r.Stages {
 		switch {
-		case s.Name == "publish":
+		case s.Name == "publish" && r.Head != "":
 			r.Stages[i].State = "done" // it is what shows this
+		case s.State == "failed" || s.State == "stopped":
 		case s.State != "done":
 			r.Stages[i].State, r.Stages[i].Elapsed = "skipped", 0
 		}
@@ -103,12 +107,20 @@ func landedAny(r report.Build) bool {
 	return false
 }
 
+// goesOn reports whether a follow-up has something to show without an issue that
+// landed: the base, or what CI is asked about.
+func (b *build) goesOn() bool {
+	f := b.Request.Follow
+	return f != nil && b.fold.hasPlan() && (b.fold.changed() || f.Work == FixCI && b.fold.stopping().mayFinish())
+}
+
 // words are the title and summary of the pull request: an agent's, or ours
-// when it did not answer or the build may spend nothing more.
+// when it did not answer, or what was said before where the build may spend
+// nothing more.
 func (b *build) words(ctx context.Context, r report.Build) (PullText, error) {
 	ours := PullText{Title: report.PullTitle(r), Summary: r.Summary}
 	if !b.fold.stopping().mayFinish() || b.crew == nil {
-		return ours, nil
+		return b.fold.pullText(ours), nil
 	}
 	in := Account{PRD: b.fold.result().PRD}
 	for _, is := range r.Issues {
@@ -132,6 +144,9 @@ func (b *build) words(ctx context.Context, r report.Build) (PullText, error) {
 // theirs is rewritten.
 func (b *build) pushAs(ctx context.Context, key string) error {
 	branch, err := step.Effect(ctx, b.journal, b.fold.key(keyBranch), func(ctx context.Context) (forge.Branch, error) {
+		if b.Request.follows() { // the pull request is open, so it is ours to write
+			return forge.Branch{Name: b.Request.Follow.Branch}, nil
+		}
 		return b.Forge.EnsureBranch(ctx, b.branchName(), b.ours)
 	})
 	if err != nil {
@@ -148,6 +163,11 @@ func (b *build) pushAs(ctx context.Context, key string) error {
 			return err
 		}
 	}
+	if errors.Is(err, errClosed) {
+		if err = b.halt(ctx, stopped{State: report.Canceled, Cause: errClosed.Error()}); errors.Is(err, errStopped) {
+			return errNothing
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("push %s: %w", branch.Name, err)
 	}
@@ -162,6 +182,9 @@ func (b *build) pushOnce(ctx context.Context, branch string) (pushed, error) {
 	head := b.fold.integrated()
 	out := pushed{Branch: branch, Head: head}
 	if err := b.Extend(ctx); err != nil {
+		return out, err
+	}
+	if err := b.stillOpen(ctx); err != nil {
 		return out, err
 	}
 	remote, err := b.remote(ctx)
@@ -271,14 +294,17 @@ func (b *build) draft(ctx context.Context, key string, text PullText) error {
 		}
 		r := b.account()
 		r.Title, r.Summary = text.Title, text.Summary
-		pull, err := b.Forge.EnsureDraft(ctx, forge.Draft{
-			Head: r.Branch, Base: r.Base, Title: report.PullTitle(r),
-			Body: report.WithDebtRecord(report.PullBody(r, b.fold.template()), r.Debt),
-		})
+		want := forge.Draft{Head: r.Branch, Base: r.Base, Title: report.PullTitle(r)}
+		if pin := b.fold.pinned(); b.Request.follows() {
+			want.Title, want.Body = pin.Title, report.FollowUpBody(r, pin.Before)
+		} else {
+			want.Body = report.WithDebtRecord(report.PullBody(r, b.fold.template()), r.Debt)
+		}
+		pull, err := b.Forge.EnsureDraft(ctx, want)
 		if err != nil {
 			return pulled{}, err
 		}
-		out := pulled{Pull: pull}
+		out := pulled{Pull: pull, Text: text, As: r.State}
 		out.Debt, out.Read = report.ReadDebt(pull.Body)
 		out.Pull.Body = "" // it is on the forge; the journal needs no copy
 		return out, nil
@@ -299,6 +325,9 @@ func (b *build) check(ctx context.Context) error {
 		var buttons []forge.Button
 		if Refusal(r, ResumeSignal, Said{}) == "" {
 			buttons = []forge.Button{forge.RerunButton}
+		}
+		if seen := b.fold.reviewed(); seen != nil && len(seen.Open) > 0 && r.Pull != nil {
+			buttons = append(buttons, forge.FixButton)
 		}
 		_, err := b.Forge.EnsureCheck(ctx, forge.Check{
 			Name: CheckName, HeadSHA: r.Head, ExternalID: r.ID + ":" + r.Head,
@@ -333,12 +362,17 @@ func (b *build) lastWord(ctx context.Context) error {
 		if _, err := b.Forge.EnsureComment(ctx, comment); err != nil {
 			return commented{}, err
 		}
+		if err := notify(ctx, b.Forge, b.Request.Comment, fmt.Sprintf("end=%d", b.fold.segmentNow()), r); err != nil {
+			return commented{}, err
+		}
 		reaction := "rocket"
 		if report.ExitCode(r) != 0 {
 			reaction = "confused"
 		}
-		if err := b.Forge.React(ctx, b.Request.Trigger, reaction); err != nil {
-			return commented{}, err
+		if b.Request.Trigger != (forge.Subject{}) { // else each thread has its own
+			if err := b.Forge.React(ctx, b.Request.Trigger, reaction); err != nil {
+				return commented{}, err
+			}
 		}
 		n, err := b.Forge.Comments(ctx, comment.Ticket, comment.Marker)
 		return commented{Comments: n}, err
@@ -349,11 +383,29 @@ func (b *build) lastWord(ctx context.Context) error {
 	return nil
 }
 
+// notify tells the end of a build in a comment of its own: an edit of the
+// tracking comment notifies nobody.
+func notify(ctx context.Context, f Forge, tracking forge.Comment, end string, r report.Build) error {
+	if tracking.Marker == "" {
+		return nil // nobody watches a thread
+	}
+	_, err := f.EnsureComment(ctx, forge.Comment{
+		Ticket: tracking.Ticket, Marker: strings.Replace(tracking.Marker, " -->", " "+end+" -->", 1), Body: report.EndPage(r),
+	})
+	if err != nil {
+		return fmt.Errorf("tell of the end: %w", err)
+	}
+	return nil
+}
+
 // branchName fills the configured template, or for a build without a ticket
 // names the build.
 func (b *build) branchName() string {
 	if name := b.fold.branch(); name != "" {
 		return name // of an earlier segment
+	}
+	if f := b.Request.Follow; f != nil {
+		return "slipway/review-" + strconv.Itoa(f.Pull.Number)
 	}
 	slug := slug(b.Request.title())
 	if b.Request.Ticket.Number == 0 {

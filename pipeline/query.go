@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -359,6 +360,33 @@ func (f *Fold) template() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.init.Template
+}
+
+// segmentNow is the number of the segment: 1, and one more for each resume.
+func (f *Fold) segmentNow() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.segment
+}
+
+// pullState is how the pull request says that the build ended.
+func (f *Fold) pullState() report.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pull == nil {
+		return ""
+	}
+	return f.pull.As
+}
+
+// pullText is what the pull request is called by now, or else the text.
+func (f *Fold) pullText(or PullText) PullText {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pull == nil {
+		return or
+	}
+	return cmp.Or(f.pull.Text, or)
 }
 
 // waiting is the gate that the build is at, or nil.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -29,6 +30,7 @@ const (
 	keyBranch   = "publish/branch"  // choice, forge.Branch
 	keyPush     = "publish/push"    // effect, pushed
 	keyPull     = "publish/pull"    // effect, forge.Pull
+	keyPullEnd  = "publish/end"     // effect, forge.Pull: of a build that stopped after it was opened
 	keyCheck    = "publish/check"   // effect, []forge.Check
 	keyComment  = "publish/comment" // effect, commented
 	keyDone     = "done"            // effect, ended
@@ -76,16 +78,31 @@ type begun struct {
 	Ticket    int    `json:"ticket,omitempty"`
 	Title     string `json:"title"`
 	Requester string `json:"requester,omitempty"`
-	Prefix    string `json:"prefix,omitempty"` // of commands in comments
+	Prefix    string `json:"prefix,omitempty"`  // of commands in comments
+	Comment   string `json:"comment,omitempty"` // address of the tracking comment
+	Pull      int    `json:"pull,omitempty"`    // of a follow-up: what it goes on with
+	Work      Work   `json:"work,omitempty"`    // likewise
 }
 
 // pinned is the base that the build starts from.
 type pinned struct {
-	Base      string `json:"base"`       // branch
-	BaseSHA   string `json:"base_sha"`   // commit
-	ConfigSHA string `json:"config_sha"` // the default branch's commit, where the configuration was read
-	Default   bool   `json:"default"`    // Base is the default branch
+	Base      string `json:"base"`                    // branch
+	BaseSHA   string `json:"base_sha"`                // commit
+	ConfigSHA string `json:"config_sha"`              // the default branch's commit, where the configuration was read
+	Owners    string `json:"owners_config,omitempty"` // text of the owner's OwnersFile
+	Default   bool   `json:"default"`                 // Base is the default branch
+	Standard  string `json:"standard,omitempty"`      // the default branch
+
+	// Of a follow-up.
+	Start  string      `json:"start,omitempty"`  // the commit that it goes on from
+	Bring  string      `json:"bring,omitempty"`  // the commit of a base that is to be part of it
+	Title  string      `json:"title,omitempty"`  // of the pull request
+	Before string      `json:"before,omitempty"` // the body that its own pull request had
+	Owed   []debt.Item `json:"owed,omitempty"`   // the debt in that body
 }
+
+// from is the commit on which the work begins.
+func (p pinned) from() string { return cmp.Or(p.Start, p.BaseSHA) }
 
 // initialised is how the work is tested, and what its pull request fills in.
 type initialised struct {
@@ -204,6 +221,7 @@ type verified struct {
 	Debt         []debt.Item         `json:"debt,omitempty"` // if nothing more is done about it
 	Final        bool                `json:"final"`          // no fixes are tried
 	Review       *review.Result      `json:"review,omitempty"`
+	Paid         []debt.Item         `json:"paid,omitempty"` // of what earlier work owed
 }
 
 // finalized is what the clean-up did.
@@ -227,9 +245,11 @@ type adopted struct {
 
 // pulled is the draft pull request; Number is zero where there is no forge.
 type pulled struct {
-	Pull forge.Pull  `json:"pull"`
-	Read bool        `json:"read,omitempty"` // the forge gave the debt back
-	Debt []debt.Item `json:"debt,omitempty"` // as it stands in the pull request
+	Pull forge.Pull   `json:"pull"`
+	Text PullText     `json:"text,omitzero"`  // its title and summary
+	As   report.State `json:"as,omitempty"`   // how it says that the build ended
+	Read bool         `json:"read,omitempty"` // the forge gave the debt back
+	Debt []debt.Item  `json:"debt,omitempty"` // as it stands in the pull request
 }
 
 type checked struct {

@@ -44,6 +44,7 @@ type Request struct {
 	Trigger     forge.Subject `json:"trigger,omitzero"`        // what gets the closing reaction
 	Comment     forge.Comment `json:"comment,omitzero"`        // the tracking comment: its id and marker
 	Prefix      string        `json:"prefix,omitempty"`        // of commands in comments; empty means "/"
+	Follow      *Follow       `json:"follow,omitempty"`        // the pull request that the build goes on with
 }
 
 // Said is the body of a signal: who said it, and what.
@@ -69,10 +70,18 @@ type Forge interface {
 	Ticket(ctx context.Context) (forge.Ticket, error)
 	// Credential lets git fetch and push for a short time.
 	Credential(ctx context.Context) (forge.Credential, error)
+	// OwnersFile is the text of OwnersFile on the default branch of the owner's
+	// OwnersRepo; empty where there is none, or the App is not let in.
+	OwnersFile(ctx context.Context) ([]byte, error)
 	// EnsureBranch settles the branch to publish on: name, or name-2 and so on
 	// when a branch is there that is not ours or whose pull request is closed.
 	// Head is what the remote has now; it creates nothing.
 	EnsureBranch(ctx context.Context, name string, ours func(ctx context.Context, b forge.Branch) (bool, error)) (forge.Branch, error)
+	// Pull reads a pull request as it is now.
+	Pull(ctx context.Context, number int) (forge.Pull, error)
+	// EnsureAnswer makes sure that one comment in a thread of a review carries the
+	// marker.
+	EnsureAnswer(ctx context.Context, a forge.Answer) (forge.Answer, error)
 	// EnsureDraft makes sure that one open pull request exists for the head.
 	EnsureDraft(ctx context.Context, d forge.Draft) (forge.Pull, error)
 	// EnsureComment makes sure that one comment carries the marker.
@@ -92,6 +101,6 @@ type Forge interface {
 	CILog(ctx context.Context, run forge.CIRun) (string, error)
 	// Comments counts the comments on a ticket that carry the marker.
 	Comments(ctx context.Context, ticket int, marker string) (int, error)
-	// React puts a reaction on a comment or ticket: eyes, rocket, confused.
+	// React puts a reaction on a comment, remark or ticket: eyes, rocket, confused.
 	React(ctx context.Context, on forge.Subject, content string) error
 }

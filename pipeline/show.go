@@ -11,11 +11,18 @@ import (
 // show opens the pull request of what was pushed, and says in a check what the
 // build came to once nothing moves any more: neither checks nor people.
 func (b *build) show(ctx context.Context) error {
-	if err := b.describe(ctx, keyPull); err != nil {
-		return err
+	if !b.Request.follows() || b.fold.changed() { // else what it says is as it was
+		if err := b.describe(ctx, keyPull); err != nil {
+			return err
+		}
 	}
 	if err := b.converge(ctx); err != nil && !errors.Is(err, errNothing) {
 		return err
+	}
+	if b.account().State != b.fold.pullState() { // it stopped since, for its checks or for a person
+		if err := b.describe(ctx, keyPullEnd); err != nil {
+			return err
+		}
 	}
 	return b.check(ctx)
 }

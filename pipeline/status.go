@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -28,6 +29,15 @@ func Read(ctx context.Context, from Journals, job string) (report.Build, error) 
 		return report.Build{ID: job, State: report.Queued}, nil
 	}
 	return fold.Report(time.Now()), nil
+}
+
+// OpenFindings are what the newest review of a build's own diff left open.
+func OpenFindings(ctx context.Context, from Journals, job string) ([]finding.Entry, error) {
+	fold, _, err := folded(ctx, from, job)
+	if err != nil || fold.reviewed() == nil {
+		return nil, err
+	}
+	return fold.reviewed().Open, nil
 }
 
 // Home is the repository of a build as it is reached now: where it was resumed
@@ -100,6 +110,19 @@ func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause erro
 	comment.Body = report.Comment(b)
 	if _, err := f.EnsureComment(ctx, comment); err != nil {
 		return fmt.Errorf("say that the build is given up: %w", err)
+	}
+	if err := notify(ctx, f, req.Comment, "end=given-up", b); err != nil {
+		return err
+	}
+	if req.Follow != nil {
+		for _, t := range req.Follow.Threads {
+			if _, err := answerIn(ctx, f, req, b, t); err != nil {
+				return fmt.Errorf("say in a thread that the build is given up: %w", err)
+			}
+		}
+	}
+	if req.Trigger == (forge.Subject{}) {
+		return nil
 	}
 	return f.React(ctx, req.Trigger, "confused")
 }

@@ -10,14 +10,16 @@ import (
 // commentEvery is the shortest time between two edits of a tracking comment.
 const commentEvery = 10 * time.Second
 
-// tracker keeps the tracking comment up to date while the build runs. Its edits
+// tracker keeps the tracking comment up to date while a run is at work. Its edits
 // describe the present: one that fails is dropped, the next says more.
 type tracker struct {
-	build *build
+	edit  func(ctx context.Context) // makes the comment say how the run stands now
 	dirty chan struct{}
 }
 
-func newTracker(b *build) *tracker { return &tracker{build: b, dirty: make(chan struct{}, 1)} }
+func newTracker(edit func(ctx context.Context)) *tracker {
+	return &tracker{edit: edit, dirty: make(chan struct{}, 1)}
+}
 
 // nudge tells that there is something new to say.
 func (t *tracker) nudge() {
@@ -42,16 +44,16 @@ func (t *tracker) run(ctx context.Context) {
 	}
 }
 
-// edit makes the comment say how the build stands now.
-func (t *tracker) edit(ctx context.Context) {
-	comment := t.build.Request.Comment
+// track makes the comment say how the build stands now.
+func (b *build) track(ctx context.Context) {
+	comment := b.Request.Comment
 	if comment.Marker == "" {
 		return // nobody watches a comment
 	}
-	now := t.build.fold.Report(time.Now())
-	now.Batches = t.build.live.now()
+	now := b.fold.Report(time.Now())
+	now.Batches = b.live.now()
 	comment.Body = report.Comment(now)
-	if _, err := t.build.Forge.EnsureComment(ctx, comment); err != nil && ctx.Err() == nil {
-		t.build.log.WarnContext(ctx, "an edit of the tracking comment was dropped", "error", err)
+	if _, err := b.Forge.EnsureComment(ctx, comment); err != nil && ctx.Err() == nil {
+		b.log.WarnContext(ctx, "an edit of the tracking comment was dropped", "error", err)
 	}
 }

@@ -88,6 +88,7 @@ type verdict struct {
 	commit    string
 	tested    evidence.Result
 	judgement Judgement
+	paid      []debt.Item    // of what earlier work owed
 	unseen    string         // why nobody judged the criteria; empty when somebody did
 	review    *review.Result // nil: nobody was to review it
 	unread    string         // why nobody reviewed it though somebody should have
@@ -104,8 +105,11 @@ func (b *build) verify(ctx context.Context, n int) (verdict, error) {
 	}
 	v := verdict{commit: head, tested: tested}
 	landed, missing := b.fold.landedIssues()
-	if len(landed) == 0 {
+	switch {
+	case len(landed) == 0 && len(b.fold.result().Issues) > 0:
 		v.unseen = "nothing landed"
+		return v, nil
+	case !b.fold.changed(): // and nothing had to
 		return v, nil
 	}
 	if b.Request.Unverified {
@@ -115,12 +119,9 @@ func (b *build) verify(ctx context.Context, n int) (verdict, error) {
 	var reviewErr error
 	var beside sync.WaitGroup
 	beside.Go(func() { v.review, v.unread, reviewErr = b.review(ctx, n, head, tested) })
-	at := agent.Place{Key: key, Work: b.site.Open(treeName("verify", key), head)}
-	judgement, err := agent.Ask(ctx, b.crew, at, Verifier, Finished{
-		PRD: b.fold.result().PRD, Issues: landed, Missing: missing, Notes: b.fold.missed(), Evidence: tested,
-	})
+	judgement, err := b.judgement(ctx, key, head, Finished{Issues: landed, Missing: missing, Notes: b.fold.missed(), Evidence: tested})
 	beside.Wait()
-	v.judgement = judgement
+	v.paid, v.judgement = payOff(b.fold.before(), judgement)
 	failure, failed := errors.AsType[*agent.Failure](err)
 	switch {
 	case failed:
@@ -131,6 +132,18 @@ func (b *build) verify(ctx context.Context, n int) (verdict, error) {
 		return verdict{}, err
 	}
 	return v, reviewErr
+}
+
+// judgement asks the Verifier about each criterion, and about the debt that
+// earlier work left.
+func (b *build) judgement(ctx context.Context, key, head string, in Finished) (Judgement, error) {
+	in.PRD = b.fold.result().PRD
+	in.PRD.AcceptanceCriteria = slices.Concat(in.PRD.AcceptanceCriteria, owing(b.fold.before()))
+	if len(in.PRD.AcceptanceCriteria) == 0 {
+		return Judgement{}, nil
+	}
+	at := agent.Place{Key: key, Work: b.site.Open(treeName("verify", key), head)}
+	return agent.Ask(ctx, b.crew, at, Verifier, in)
 }
 
 // tested runs the engine's commands on a commit of the integration branch.
@@ -155,7 +168,7 @@ func (b *build) review(ctx context.Context, n int, head string, tested evidence.
 	}
 	prd := b.fold.result().PRD
 	target := review.Target{
-		Key: b.fold.key(keyVerify(n)) + "/review", Base: b.fold.pinned().BaseSHA, Head: head,
+		Key: b.fold.key(keyVerify(n)) + "/review", Base: b.fold.ground(), Head: head,
 		Goal: prd.Title + "\n\n" + prd.ValidatedDescription, Evidence: tested, Earlier: b.fold.reviewed(),
 	}
 	for _, c := range prd.AcceptanceCriteria {
@@ -226,7 +239,7 @@ func (b *build) judge(ctx context.Context, n int, v verdict) error {
 // fix turns what a verification found open into issues, which are coded like
 // all others.
 func (b *build) fix(ctx context.Context, n int) (again bool, err error) {
-	diff, err := b.site.Diff(ctx, b.fold.pinned().BaseSHA, b.fold.integrated())
+	diff, err := b.site.Diff(ctx, b.fold.ground(), b.fold.integrated())
 	if err != nil {
 		return false, err
 	}
@@ -287,7 +300,7 @@ func settle(prd plan.PRD, v verdict, commits map[string][]string, serving map[st
 	if !v.tested.Green() {
 		out.Verification.Passed = false
 	}
-	out.Review = v.review
+	out.Review, out.Paid = v.review, v.paid
 	out.Debt = append(out.Debt, reviewDebt(v)...)
 	out.Final = !v.fixable || !open(v)
 	return out
@@ -337,7 +350,7 @@ func conclude(r report.Build, stop *stopped) ended {
 	switch {
 	case stop != nil && stop.State != report.Failed:
 		e.State, e.Success, e.Cause = stop.State, false, stop.Cause
-	case landed == 0:
+	case landed == 0 && (len(r.Issues) > 0 || r.Follows == nil): // a follow-up may have nothing to code
 		e.State, e.Success, e.Cause = report.Failed, false, nothingLanded(r)
 		if stop != nil {
 			e.Cause = stop.Cause
@@ -370,7 +383,7 @@ func nothingLanded(r report.Build) string {
 func summarize(r report.Build, e ended, landed int) string {
 	var parts []string
 	if len(r.Issues) > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d issues landed", landed, len(r.Issues)))
+		parts = append(parts, fmt.Sprintf("%d of %s landed", landed, report.Count(len(r.Issues), "issue")))
 	}
 	if v := r.Verification; v != nil {
 		passed := 0
@@ -379,12 +392,10 @@ func summarize(r report.Build, e ended, landed int) string {
 				passed++
 			}
 		}
-		parts = append(parts, fmt.Sprintf("%d of %d acceptance criteria passed", passed, len(v.Criteria)))
+		parts = append(parts, fmt.Sprintf("%d of %s passed", passed, report.Count(len(v.Criteria), "acceptance criterion")))
 	}
-	if n := len(r.Debt); n == 1 {
-		parts = append(parts, "1 debt item")
-	} else if n > 1 {
-		parts = append(parts, fmt.Sprintf("%d debt items", n))
+	if n := len(r.Debt); n > 0 {
+		parts = append(parts, report.Count(n, "debt item"))
 	}
 	switch {
 	case e.Cause != "" && len(parts) == 0:

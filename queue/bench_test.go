@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"sync"
@@ -183,4 +184,55 @@ func BenchmarkClaim(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkTakeover is the time from the kill -9 of a worker until another has
+// its job: less than two seconds on the same host, and two more than a lease from
+// another. It prints each time that it took.
+func BenchmarkTakeover(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		apart bool
+		n     int
+		bound time.Duration
+	}{
+		{"on the same host", false, 20, 2 * time.Second},
+		{"from another host", true, 8, queue.LeaseTime + 2*time.Second},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			r := queuetest.StartRedis(b)
+			took := make([]time.Duration, c.n)
+			for b.Loop() {
+				var all sync.WaitGroup
+				for i := range took {
+					all.Go(func() { took[i] = takeover(b, r, rand.Text(), c.apart) })
+				}
+				all.Wait()
+			}
+			slices.Sort(took)
+			b.Logf("%v", took)
+			b.ReportMetric(took[len(took)/2].Seconds(), "median-s")
+			b.ReportMetric(float64(took[len(took)-1])/float64(c.bound), "max/bound")
+		})
+	}
+}
+
+func takeover(b *testing.B, r *queuetest.Redis, kind string, apart bool) time.Duration {
+	dir := b.TempDir()
+	s := openRedis(b, r.URL(), dir)
+	if apart {
+		dir = b.TempDir()
+	}
+	if _, _, err := s.Put(b.Context(), queue.Job{ID: kind, Kind: kind}); err != nil {
+		b.Error(err)
+	}
+	lines, _, _, kill := startWith(b, childRole+"=hold", childKind+"="+kind, childURL+"="+r.URL(), childDir+"="+dir, childName+"="+kind)
+	if !lines.Scan() || lines.Text() != "held" {
+		b.Errorf("the child said %q", lines.Text())
+		return 0
+	}
+	kill()
+	begin := time.Now()
+	soon(b, s, time.Minute, kind)
+	return time.Since(begin)
 }

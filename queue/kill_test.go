@@ -2,11 +2,13 @@ package queue_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -24,6 +26,7 @@ const (
 	childDir  = "SLIPWAY_QUEUE_TEST_DIR"
 	childName = "SLIPWAY_QUEUE_TEST_NAME"
 	childURL  = "SLIPWAY_QUEUE_TEST_REDIS" // of a Redis, if it is one
+	childKind = "SLIPWAY_QUEUE_TEST_KIND"  // of the job that it claims; empty: journal
 )
 
 // child runs until it is killed. A line on its standard output acknowledges
@@ -42,11 +45,19 @@ func child(role string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if role == "chaos" {
+		if err := workInChaos(s); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	name := os.Getenv(childName)
-	l, err := s.Claim(ctx, name, "journal")
+	kind := cmp.Or(os.Getenv(childKind), "journal")
+	l, err := s.Claim(ctx, name, kind)
 	for errors.Is(err, queue.ErrEmpty) {
-		if err = s.Wait(ctx, "journal"); err == nil {
-			l, err = s.Claim(ctx, name, "journal")
+		if err = s.Wait(ctx, kind); err == nil {
+			l, err = s.Claim(ctx, name, kind)
 		}
 	}
 	if err == nil && role == "write" {
@@ -66,7 +77,7 @@ func child(role string) int {
 
 func openChild(ctx context.Context) (queue.Store, error) {
 	if url := os.Getenv(childURL); url != "" {
-		return queue.OpenRedis(ctx, queue.RedisOptions{URL: url, Dir: os.Getenv(childDir)})
+		return queue.OpenRedis(ctx, queue.RedisOptions{URL: url, Dir: os.Getenv(childDir), Log: slog.New(slog.DiscardHandler)})
 	}
 	return queue.OpenSQLite(ctx, os.Getenv(childDir))
 }
@@ -116,13 +127,13 @@ func writeForEver(ctx context.Context, s queue.Store, l *queue.Lease, name strin
 }
 
 // start runs a child and returns its lines; kill ends it as kill -9 does.
-func start(t *testing.T, role, dir, name string) (lines *bufio.Scanner, kill func()) {
+func start(t testing.TB, role, dir, name string) (lines *bufio.Scanner, kill func()) {
 	t.Helper()
 	lines, _, _, kill = startWith(t, childRole+"="+role, childDir+"="+dir, childName+"="+name)
 	return lines, kill
 }
 
-func startWith(t *testing.T, env ...string) (lines *bufio.Scanner, in io.Writer, process *os.Process, kill func()) {
+func startWith(t testing.TB, env ...string) (lines *bufio.Scanner, in io.Writer, process *os.Process, kill func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), env...)

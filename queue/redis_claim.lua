@@ -35,6 +35,7 @@ local function take(j, crashes)
   end
   if j.key ~= '' then redis.call('HSET', key('busy'), pair(j.kind, j.key), j.id) end
   redis.call('ZADD', key('leases', j.kind), int(now + lease), j.id)
+  if class(j.kind) == j.kind then redis.call('SADD', key('kinds'), j.kind) end -- another kind is its one worker's
   redis.call('SADD', key('held', home, worker), j.id)
   redis.call('SET', key('call', token), j.id, 'EX', '60')
   set(j, 'state', 'running', 'not_before', '0', 'attempt', int(tonumber(j.attempt) + 1), 'crashes', int(crashes), 'cause', '',

@@ -104,5 +104,20 @@ local function fence(id, attempt)
   return nil
 end
 
+-- Where nobody was heard for so long, Redis or the way to it was away, or every
+-- worker is gone. Leases could not be renewed then, so whoever is heard first, be
+-- it a worker that wants an abandoned job, first gives all of them time for a
+-- heartbeat or two. It is Redis' own clock that tells, which no test moves.
+local QUIET, GRACE = 9000000, 10000000
+local awake = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local heard = tonumber(redis.call('GET', key('heard')) or awake)
+if awake - heard > QUIET then
+  for _, kind in ipairs(redis.call('SMEMBERS', key('kinds'))) do
+    local over = redis.call('ZRANGEBYSCORE', key('leases', kind), '2', int(now + GRACE)) -- 1: its process is gone
+    for _, id in ipairs(over) do redis.call('ZADD', key('leases', kind), int(now + GRACE), id) end
+  end
+end
+if awake - heard > 1000000 or awake == heard then redis.call('SET', key('heard'), int(awake)) end
+
 -- again reports whether this very call has settled the job already.
 local function again(id) return redis.call('HGET', key('job', id), 'settled') == token end

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-dev/slipway/queue/queuetest"
 )
 
-func openRedis(t *testing.T, url, dir string) *queue.Redis {
+func openRedis(t testing.TB, url, dir string) *queue.Redis {
 	t.Helper()
 	s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{URL: url, Dir: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -30,7 +30,7 @@ func openRedis(t *testing.T, url, dir string) *queue.Redis {
 }
 
 // soon claims as a worker does until there is something.
-func soon(t *testing.T, s queue.Store, within time.Duration, kind string) *queue.Lease {
+func soon(t testing.TB, s queue.Store, within time.Duration, kind string) *queue.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
@@ -173,4 +173,73 @@ func TestWhatRedisAcknowledgedSurvivesItsKill9(t *testing.T) {
 		}
 	}
 	t.Logf("%d deliveries were acknowledged over %d ends of Redis", len(acked), kills)
+}
+
+// While Redis is away for more than a lease nobody can renew theirs. When it is
+// back, who works goes on: nobody takes the job, and nobody's work is thrown away.
+func TestNobodyIsTakenOverForRedisBeingAway(t *testing.T) {
+	for name, c := range map[string]struct{ leave, back func(*queuetest.Redis) }{
+		"it stood still":   {(*queuetest.Redis).Stop, (*queuetest.Redis).Continue},
+		"it was not there": {(*queuetest.Redis).Kill, (*queuetest.Redis).Start},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := queuetest.StartRedis(t)
+			ctx, stop := context.WithCancel(t.Context())
+			began, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 2)
+			run := func(ctx context.Context, task *queue.Task) error {
+				if attempt := task.Lease().Attempt; attempt != 1 {
+					ended <- fmt.Errorf("attempt %d began", attempt)
+					return nil
+				}
+				close(began)
+				select {
+				case <-goOn:
+				case <-ctx.Done():
+					ended <- context.Cause(ctx)
+				}
+				return nil
+			}
+			var workers sync.WaitGroup
+			defer workers.Wait()
+			defer stop()
+			var s *queue.Redis
+			for i := range 2 { // whoever has the job has a rival
+				s = openRedis(t, r.URL(), t.TempDir())
+				w := &queue.Worker{
+					Store: s, Name: fmt.Sprint("worker-", i), Log: slog.New(slog.DiscardHandler),
+					Slots: []queue.Slot{{Kinds: []string{"long"}, Run: run}},
+				}
+				workers.Go(func() { _ = w.Run(ctx) })
+			}
+			if _, _, err := s.Put(t.Context(), queue.Job{ID: "a", Kind: "long"}); err != nil {
+				t.Fatal(err)
+			}
+			<-began
+			c.leave(r)
+			<-time.After(queue.LeaseTime + 2*time.Second)
+			c.back(r)
+			<-time.After(5 * time.Second) // long enough for a rival
+			close(goOn)
+			for {
+				jobs, err := s.List(t.Context(), queue.Query{IDs: []string{"a"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if jobs[0].State == queue.Done {
+					break
+				}
+				select {
+				case err := <-ended:
+					t.Fatal(err)
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+			select {
+			case err := <-ended:
+				t.Error(err)
+			default:
+			}
+		})
+	}
 }

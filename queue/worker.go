@@ -268,7 +268,7 @@ func postpone(result, untold error, l *Lease) error {
 	if turn, ok := errors.AsType[*laterError](untold); ok {
 		return turn
 	}
-	return Later(time.Now().Add(backOff(l.Job.Retries)), fmt.Errorf("%v; and nobody could be told: %w", result, untold))
+	return Later(time.Now().Add(backOff(l.Job.Retries)), fmt.Errorf("%s; and nobody could be told: %w", result.Error(), untold))
 }
 
 // protect is the boundary at which a task's panic stops.

@@ -175,8 +175,12 @@ func (r *Repository) required(ctx context.Context, base string) (wanted, error) 
 // refuses the whole answer when it holds a kind of rule that is newer than it.
 type branchRule struct {
 	Type       string `json:"type"`
+	Source     string `json:"ruleset_source"` // owner, or owner/name
 	Parameters struct {
-		Checks []struct {
+		Operator string `json:"operator"`
+		Pattern  string `json:"pattern"`
+		Negate   bool   `json:"negate"`
+		Checks   []struct {
 			Context     string `json:"context"`
 			Integration int64  `json:"integration_id"`
 		} `json:"required_status_checks"`
@@ -304,7 +308,7 @@ func (r *Repository) Rerun(ctx context.Context, run forge.CIRun) error {
 	case run.App == actionsApp && mentions(err, "already running"): // with another job of its workflow
 		return nil
 	case code == http.StatusForbidden, code == http.StatusNotFound, code == http.StatusUnprocessableEntity:
-		return fmt.Errorf("%w: %w", forge.ErrNoRerun, err)
+		return fmt.Errorf("%w: %s", forge.ErrNoRerun, whyNot(err))
 	case !uncertain(err):
 		return err
 	}
@@ -313,6 +317,16 @@ func (r *Repository) Rerun(ctx context.Context, run forge.CIRun) error {
 		return nil
 	}
 	return errors.Join(err, looked)
+}
+
+// whyNot is GitHub's reason in its own words, or in ours where people can do
+// something about it.
+func whyNot(err error) string {
+	if mentions(err, "permissions requested are not granted") {
+		return "the App has no permission actions: write"
+	}
+	e, _ := errors.AsType[*github.ErrorResponse](err)
+	return e.Message
 }
 
 func (r *Repository) rerun(ctx context.Context, run forge.CIRun) error {

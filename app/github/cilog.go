@@ -120,7 +120,7 @@ func (r *Repository) fetchLog(ctx context.Context, from *url.URL, max int) (stri
 		return "", errors.New("GitHub named an address that is none")
 	}
 	req.Header.Set("User-Agent", r.app.o.UserAgent)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{Transport: r.app.web}).Do(req)
 	if err != nil {
 		if failed, ok := errors.AsType[*url.Error](err); ok {
 			err = failed.Err

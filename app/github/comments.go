@@ -165,9 +165,12 @@ func (d desk) removeComment(ctx context.Context, id int64) error {
 func (d desk) react(ctx context.Context, on forge.Subject, content string) error {
 	what := fmt.Sprintf("react with %s on #%d", content, on.Ticket)
 	return d.call(ctx, what, func(ctx context.Context, c *github.Client) (err error) {
-		if on.Comment != 0 {
+		switch {
+		case on.Remark != 0:
+			_, _, err = c.Reactions.CreatePullRequestCommentReaction(ctx, d.repo.Owner, d.repo.Name, on.Remark, content)
+		case on.Comment != 0:
 			_, _, err = c.Reactions.CreateIssueCommentReaction(ctx, d.repo.Owner, d.repo.Name, on.Comment, content)
-		} else {
+		default:
 			_, _, err = c.Reactions.CreateIssueReaction(ctx, d.repo.Owner, d.repo.Name, on.Ticket, content)
 		}
 		return err

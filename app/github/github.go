@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/google/go-github/v60/github"
-	"github.com/gregjones/httpcache"
 	"github.com/palantir/go-githubapp/githubapp"
 
 	"github.com/slipway-dev/slipway/handlers"
@@ -47,6 +46,7 @@ type Options struct {
 	BaseURL    string // of the REST API; "https://api.github.com" when empty
 	AppID      int64
 	PrivateKey []byte // PEM
+	CAFile     string // of certificates to trust beside the system's, in PEM; may be empty
 	UserAgent  string // "slipway" when empty
 	Limits     Limiter
 	Log        *slog.Logger
@@ -55,12 +55,13 @@ type Options struct {
 // App is Slipway at GitHub.
 type App struct {
 	o    Options
+	web  http.RoundTripper
 	self *github.Client // as the App, by its key
 
-	mu            sync.Mutex
-	installations map[int64]githubapp.ClientCreator
-	sessions      map[string]*session // of the handlers, by repository
-	login         string              // of the App's own comments; empty until asked
+	mu       sync.Mutex
+	memories map[int64]*cache    // by installation
+	sessions map[string]*session // of the handlers, by repository
+	login    string              // of the App's own comments; empty until asked
 }
 
 // callTimeout bounds one exchange with GitHub, pauses and repetitions included.
@@ -80,10 +81,14 @@ func New(o Options) (*App, error) {
 	if o.UserAgent == "" {
 		o.UserAgent = "slipway"
 	}
-	a := &App{o: o, installations: map[int64]githubapp.ClientCreator{}, sessions: map[string]*session{}}
-	var err error
+	web, err := transport(o.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	a := &App{o: o, web: web, memories: map[int64]*cache{}, sessions: map[string]*session{}}
 	a.self, err = githubapp.NewClientCreator(o.BaseURL, "", o.AppID, o.PrivateKey,
 		githubapp.WithClientUserAgent(o.UserAgent),
+		githubapp.WithTransport(web),
 		githubapp.WithClientMiddleware(a.careful(0)),
 	).NewAppClient()
 	if err != nil {
@@ -106,29 +111,23 @@ func (a *App) Close(ctx context.Context) {
 	for _, s := range left {
 		s.close(ctx)
 	}
+	if own, ok := a.web.(*http.Transport); ok && a.o.CAFile != "" {
+		own.CloseIdleConnections()
+	}
 }
 
-// creator makes the clients of one installation. They share a bounded cache and
-// a pace.
-func (a *App) creator(installation int64) (githubapp.ClientCreator, error) {
+// memory is the cache that the clients of one installation share.
+func (a *App) memory(installation int64) (*cache, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if c, ok := a.installations[installation]; ok {
+	if c, ok := a.memories[installation]; ok {
 		return c, nil
 	}
-	shared, err := newCache()
-	if err != nil {
-		return nil, err
+	c, err := newCache()
+	if err == nil {
+		a.memories[installation] = c
 	}
-	c := githubapp.NewClientCreator(a.o.BaseURL, "", a.o.AppID, a.o.PrivateKey,
-		githubapp.WithClientUserAgent(a.o.UserAgent),
-		githubapp.WithClientMiddleware(a.careful(installation)),
-		// Always validate: a permission that was withdrawn a second ago must
-		// not be answered from memory.
-		githubapp.WithClientCaching(true, func() httpcache.Cache { return shared }),
-	)
-	a.installations[installation] = c
-	return c, nil
+	return c, err
 }
 
 // me is the login under which the App's comments and pull requests appear.

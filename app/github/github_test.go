@@ -414,7 +414,7 @@ func TestTokensAreNarrowRevokedAndNeverLogged(t *testing.T) {
 	want := []map[string]string{
 		{"contents": "read", "issues": "write", "pull_requests": "write", "checks": "write"},
 		{"contents": "write"},
-		{"issues": "write", "pull_requests": "read"},
+		{"issues": "write", "pull_requests": "write"},
 	}
 	for i, in := range asked {
 		if !slices.Equal(in.Repositories, []int64{w.repo.ID}) {

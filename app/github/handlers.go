@@ -143,22 +143,31 @@ func (a *App) OpenPull(ctx context.Context, r forge.Repo, ticket int) (forge.Pul
 // its body. It is not found where the pull request is somebody else's, or the
 // number is an issue's.
 func (a *App) PullTicket(ctx context.Context, r forge.Repo, pull int) (ticket int, found bool, err error) {
-	d := a.desk(r)
-	var have *github.PullRequest
-	err = d.call(ctx, fmt.Sprintf("read pull request #%d", pull), func(ctx context.Context, c *github.Client) (err error) {
-		have, _, err = c.PullRequests.Get(ctx, r.Owner, r.Name, pull)
-		return err
-	})
+	p, _, err := a.Pull(ctx, r, pull)
+	return p.Ticket, p.Ticket > 0, err
+}
+
+// Pull reads a pull request. It is not found where the number is an issue's.
+func (a *App) Pull(ctx context.Context, r forge.Repo, number int) (pull forge.Pull, found bool, err error) {
+	pull, err = a.desk(r).pull(ctx, number)
 	if status(err) == http.StatusNotFound {
-		return 0, false, nil
+		return forge.Pull{}, false, nil
 	}
-	if err != nil {
-		return 0, false, err
+	return pull, err == nil, err
+}
+
+// Review reads a review of a pull request with its threads. One that was taken
+// back is not found.
+func (a *App) Review(ctx context.Context, r forge.Repo, pull int, id int64) (review forge.Review, found bool, err error) {
+	review, err = a.desk(r).review(ctx, pull, id)
+	if status(err) == http.StatusNotFound {
+		return forge.Review{}, false, nil
 	}
-	mine, err := d.mine(ctx, have.GetUser())
-	if err != nil || !mine {
-		return 0, false, err
-	}
-	ticket, found = forge.MarkedTicket(have.GetBody(), a.o.AppID)
-	return ticket, found, nil
+	return review, err == nil, err
+}
+
+// EnsureAnswer makes sure that one comment of ours in the thread carries the
+// marker, with this body.
+func (a *App) EnsureAnswer(ctx context.Context, r forge.Repo, want forge.Answer) (forge.Answer, error) {
+	return a.desk(r).ensureAnswer(ctx, want)
 }

@@ -11,6 +11,7 @@ import (
 
 // A Registration is the App as GitHub has it, or one of its installations.
 type Registration struct {
+	ID          int64  // of the installation
 	Account     string // that installed it; empty for the App itself
 	Page        string // where to change it
 	Suspended   bool
@@ -47,7 +48,7 @@ func (a *App) Installed(ctx context.Context) ([]Registration, error) {
 				return nil, err
 			}
 			out = append(out, Registration{
-				Account: i.GetAccount().GetLogin(), Page: i.GetHTMLURL(), Suspended: !i.GetSuspendedAt().IsZero(),
+				ID: i.GetID(), Account: i.GetAccount().GetLogin(), Page: i.GetHTMLURL(), Suspended: !i.GetSuspendedAt().IsZero(),
 				Permissions: may, Events: i.Events,
 			})
 		}
@@ -62,6 +63,9 @@ func (a *App) Installed(ctx context.Context) ([]Registration, error) {
 func Refused(err error) bool {
 	return status(err) == http.StatusUnauthorized || status(err) == http.StatusNotFound
 }
+
+// NotFound reports whether what answered does not know the address.
+func NotFound(err error) bool { return status(err) == http.StatusNotFound }
 
 // permissions are the names and levels that the library spreads over its fields.
 func permissions(p *github.InstallationPermissions) (map[string]string, error) {

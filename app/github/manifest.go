@@ -21,12 +21,16 @@ type NewApp struct {
 
 // ConvertManifest exchanges the code with which GitHub sends a browser back for
 // the App that it made. A code is good once, and for an hour.
-func ConvertManifest(ctx context.Context, baseURL, code string) (NewApp, error) {
+func ConvertManifest(ctx context.Context, baseURL, caFile, code string) (NewApp, error) {
 	base, err := url.Parse(baseURL)
 	if err != nil {
 		return NewApp{}, fmt.Errorf("exchange the manifest's code: %w", err)
 	}
-	client := github.NewClient(&http.Client{Timeout: callTimeout})
+	web, err := transport(caFile)
+	if err != nil {
+		return NewApp{}, err
+	}
+	client := github.NewClient(&http.Client{Timeout: callTimeout, Transport: web})
 	client.BaseURL = base
 	made, _, err := client.Apps.CompleteAppManifest(ctx, url.PathEscape(code))
 	if err != nil {

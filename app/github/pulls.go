@@ -202,6 +202,7 @@ func pullOf(p *github.PullRequest) forge.Pull {
 	return forge.Pull{
 		Number: p.GetNumber(), URL: p.GetHTMLURL(), Draft: p.GetDraft(), State: p.GetState(),
 		Head: p.GetHead().GetRef(), HeadSHA: p.GetHead().GetSHA(), Title: p.GetTitle(), Body: p.GetBody(),
+		Base: p.GetBase().GetRef(), Fork: p.GetHead().GetRepo().GetID() != p.GetBase().GetRepo().GetID(),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-github/v60/github"
 
+	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 )
 
@@ -97,7 +98,7 @@ func (r *Repository) Credential(ctx context.Context) (forge.Credential, error) {
 	r.mu.Lock()
 	r.git = append(r.git, client)
 	r.mu.Unlock()
-	return forge.Credential{URL: url, User: "x-access-token", Token: token.GetToken()}, nil
+	return forge.Credential{URL: url, User: "x-access-token", Token: token.GetToken(), CAFile: r.app.o.CAFile}, nil
 }
 
 // File reads a file as it is at a commit or branch; at the default branch where
@@ -117,6 +118,21 @@ func (r *Repository) File(ctx context.Context, name, ref string) (text []byte, e
 		text = []byte(content)
 		return err
 	})
+	return text, err
+}
+
+// OwnersFile is the text of the file in which the repository's owner configures
+// all of theirs. An owner without that repository, or who keeps the App out of
+// it, has none. The token for it can do nothing but read there.
+func (r *Repository) OwnersFile(ctx context.Context) ([]byte, error) {
+	theirs := forge.Repo{Owner: r.repo.Owner, Name: pipeline.OwnersRepo, Installation: r.repo.Installation}
+	g := &group{app: r.app, repo: theirs, may: readMay}
+	defer g.close(ctx)
+	there := &Repository{desk: desk{app: r.app, repo: theirs, call: g.do}}
+	text, err := there.File(ctx, pipeline.OwnersFile, "")
+	if errors.Is(err, forge.ErrNoAccess) || errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
 	return text, err
 }
 
@@ -194,7 +210,18 @@ func (r *Repository) Comments(ctx context.Context, ticket int, marker string) (i
 	return len(found), err
 }
 
-// React puts a reaction on a comment or ticket.
+// Pull reads a pull request.
+func (r *Repository) Pull(ctx context.Context, number int) (forge.Pull, error) {
+	return r.pull(ctx, number)
+}
+
+// EnsureAnswer makes sure that one comment of ours in the thread carries the
+// marker.
+func (r *Repository) EnsureAnswer(ctx context.Context, want forge.Answer) (forge.Answer, error) {
+	return r.ensureAnswer(ctx, want)
+}
+
+// React puts a reaction on a comment, a remark or a ticket.
 func (r *Repository) React(ctx context.Context, on forge.Subject, content string) error {
 	return r.react(ctx, on, content)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-github/v60/github"
+	"github.com/gregjones/httpcache"
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
 )
@@ -18,7 +19,7 @@ import (
 var (
 	handlersMay = github.InstallationPermissions{
 		Issues:       github.String("write"), // comments, reactions, labels
-		PullRequests: github.String("read"),  // is there one for the ticket already?
+		PullRequests: github.String("write"), // reactions and answers in reviews
 	}
 	buildMay = github.InstallationPermissions{
 		Contents:     github.String("read"), // which branches are there
@@ -26,7 +27,8 @@ var (
 		PullRequests: github.String("write"),
 		Checks:       github.String("write"),
 	}
-	gitMay = github.InstallationPermissions{Contents: github.String("write")}
+	readMay = github.InstallationPermissions{Contents: github.String("read")}
+	gitMay  = github.InstallationPermissions{Contents: github.String("write")}
 	// The checks of others have a token of their own, so that an installation
 	// that did not grant it all can still be published to.
 	checksMay = github.InstallationPermissions{
@@ -148,12 +150,17 @@ func (a *App) mint(ctx context.Context, r forge.Repo, may github.InstallationPer
 	return token, nil
 }
 
+// clientOf carries a token. The library's own clients do so, too, but by
+// connections that know no certificate of ours.
 func (a *App) clientOf(installation int64, token string) (*github.Client, error) {
-	creator, err := a.creator(installation)
+	memory, err := a.memory(installation)
 	if err != nil {
 		return nil, err
 	}
-	return creator.NewTokenClient(token)
+	cached := &httpcache.Transport{Transport: bearer{next: a.web, token: token}, Cache: memory}
+	client := github.NewClient(&http.Client{Transport: a.careful(installation)(cached)})
+	client.BaseURL, client.UserAgent = a.self.BaseURL, a.o.UserAgent
+	return client, nil
 }
 
 // revoke ends a token also when ctx has ended. It expires by itself within the

@@ -39,6 +39,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet && s.servePage(w, r) {
 		return
 	}
+	if s.below {
+		http.NotFound(w, r) // a page, as a browser would get
+		return
+	}
 	s.serveAPI(w, r, path)
 }
 
@@ -49,11 +53,11 @@ func (s *Server) verbs() map[string]func(context.Context, []byte) ([]byte, error
 		"repo": verb(s.CreateRepo), "ticket": verb(s.OpenTicket), "edit": verb(s.EditTicket),
 		"label": verb(s.Label), "unlabel": verb(s.Unlabel), "comment": verb(s.Comment),
 		"edit-comment": verb(s.EditComment), "delete-comment": verb(s.DeleteComment), "react": verb(s.React),
-		"commit": verb(s.Commit), "pull": verb(s.OpenPull), "merge": verb(s.Merge), "review": verb(s.Review),
+		"commit": verb(s.Commit), "pull": verb(s.OpenPull), "merge": verb(s.Merge), "review": verb(s.Review), "reply": verb(s.Reply),
 		"press": verb(s.PressButton), "rerun": verb(s.RerunChecks), "fault": verb(s.AddFault), "clear-faults": verb(s.ClearFaults),
 		"limits": verb(s.SetLimits), "expire-tokens": verb(s.ExpireTokens), "redeliver": verb(s.Redeliver), "ping": verb(s.Ping),
 		"uninstall": verb(s.Uninstall), "suspend": verb(s.Suspend), "withdraw": verb(s.Withdraw), "rename": verb(s.Rename),
-		"ci": verb(s.ScriptCI), "require": verb(s.Require),
+		"ci": verb(s.ScriptCI), "require": verb(s.Require), "rule": verb(s.AddRule),
 	}
 }
 

@@ -323,6 +323,28 @@ type Requirement struct {
 	App    int64    `json:"app,omitempty"` // only of this App; 0: of any
 }
 
+// A Rule is another rule of a ruleset, which the stand-in tells of and does not
+// enforce.
+type Rule struct {
+	Repo     string `json:"repo"`
+	Branch   string `json:"branch"` // pattern of path.Match
+	Type     string `json:"type"`   // GitHub's, such as required_signatures
+	Operator string `json:"operator,omitempty"`
+	Pattern  string `json:"pattern,omitempty"` // of a rule that has one
+}
+
+// AddRule adds a rule to a repository.
+func (s *Server) AddRule(_ context.Context, rule Rule) (Done, error) {
+	return Done{}, s.change(func(st *state) error {
+		r, err := st.named(rule.Repo)
+		if err != nil {
+			return err
+		}
+		r.Rules = append(r.Rules, rule)
+		return nil
+	})
+}
+
 // RuleKind is by what a branch is protected.
 type RuleKind string
 

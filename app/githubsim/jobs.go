@@ -3,6 +3,7 @@ package githubsim
 import (
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,17 +238,20 @@ func (h shaper) protection(r *repo, branch string) protectionShape {
 }
 
 type ruleShape struct {
-	Type       string         `json:"type"`
-	Parameters ruleParameters `json:"parameters"`
-	SourceType string         `json:"ruleset_source_type"`
-	Source     string         `json:"ruleset_source"`
-	Ruleset    int64          `json:"ruleset_id"`
+	Type       string          `json:"type"`
+	Parameters *ruleParameters `json:"parameters,omitempty"`
+	SourceType string          `json:"ruleset_source_type"`
+	Source     string          `json:"ruleset_source"`
+	Ruleset    int64           `json:"ruleset_id"`
 }
 
 type ruleParameters struct {
 	Checks      []ruleCheck `json:"required_status_checks,omitempty"`
 	Strict      *bool       `json:"strict_required_status_checks_policy,omitempty"`
 	MaxFileSize int         `json:"max_file_size,omitempty"` // megabytes
+	Operator    string      `json:"operator,omitempty"`
+	Pattern     string      `json:"pattern,omitempty"`
+	Negate      *bool       `json:"negate,omitempty"`
 }
 
 type ruleCheck struct {
@@ -261,12 +265,22 @@ func listRules(c *call) (answer, error) {
 	if checks := c.repo.requiredBy(ByRuleset, strings.TrimSuffix(c.path["branch"], "/")); len(checks) > 0 {
 		loose := false
 		rule := ruleShape{Type: "required_status_checks", SourceType: "Repository", Source: c.repo.full(), Ruleset: c.repo.ID}
-		rule.Parameters.Strict = &loose
+		rule.Parameters = &ruleParameters{Strict: &loose}
 		for _, check := range checks {
 			rule.Parameters.Checks = append(rule.Parameters.Checks, ruleCheck(check))
 		}
-		newer := ruleShape{Type: "max_file_size", Parameters: ruleParameters{MaxFileSize: 100}, SourceType: "Repository", Source: c.repo.full(), Ruleset: c.repo.ID}
+		newer := ruleShape{Type: "max_file_size", Parameters: &ruleParameters{MaxFileSize: 100}, SourceType: "Repository", Source: c.repo.full(), Ruleset: c.repo.ID}
 		out = append(out, newer, rule)
+	}
+	for _, r := range c.repo.Rules {
+		if matched, err := path.Match(r.Branch, strings.TrimSuffix(c.path["branch"], "/")); err != nil || !matched {
+			continue
+		}
+		rule := ruleShape{Type: r.Type, SourceType: "Repository", Source: c.repo.full(), Ruleset: c.repo.ID}
+		if r.Pattern != "" {
+			rule.Parameters = &ruleParameters{Operator: r.Operator, Pattern: r.Pattern, Negate: new(bool)}
+		}
+		out = append(out, rule)
 	}
 	return ok(page(c, out))
 }

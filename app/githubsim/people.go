@@ -387,9 +387,16 @@ type Remark struct {
 	Body string `json:"body"`
 }
 
+// Reviewed is a review that was given, with its remarks in their order.
+type Reviewed struct {
+	ID      int64   `json:"id"`
+	Remarks []int64 `json:"remarks"`
+}
+
 // Review reviews a pull request.
-func (s *Server) Review(ctx context.Context, spec ReviewSpec) (Done, error) {
-	return Done{}, s.on(spec.Repo, spec.Number, spec.By, func(r *repo, t *thread) error {
+func (s *Server) Review(ctx context.Context, spec ReviewSpec) (Reviewed, error) {
+	var made Reviewed
+	err := s.on(spec.Repo, spec.Number, spec.By, func(r *repo, t *thread) error {
 		if t.Pull == nil {
 			return fmt.Errorf("review: %s#%d is no pull request", spec.Repo, spec.Number)
 		}
@@ -397,9 +404,45 @@ func (s *Server) Review(ctx context.Context, spec ReviewSpec) (Done, error) {
 		for _, remark := range spec.Remarks {
 			in.Comments = append(in.Comments, reviewRemark{Path: remark.Path, Line: remark.Line, Body: remark.Body})
 		}
-		_, err := s.review(ctx, r, t, in, spec.By)
-		return err
+		given, err := s.review(ctx, r, t, in, spec.By)
+		if err != nil {
+			return err
+		}
+		made.ID = given.ID
+		for _, rc := range t.Pull.Comments {
+			if rc.Review == given.ID {
+				made.Remarks = append(made.Remarks, rc.ID)
+			}
+		}
+		return nil
 	})
+	return made, err
+}
+
+// A ReplySpec answers a comment of a review in its thread.
+type ReplySpec struct {
+	Repo    string `json:"repo"`
+	Number  int    `json:"number"`
+	Comment int64  `json:"comment"`
+	Body    string `json:"body"`
+	By      string `json:"by"`
+}
+
+// Reply answers a comment of a review.
+func (s *Server) Reply(_ context.Context, spec ReplySpec) (Comment, error) {
+	var made Comment
+	err := s.on(spec.Repo, spec.Number, spec.By, func(r *repo, t *thread) error {
+		if t.Pull == nil {
+			return fmt.Errorf("reply: %s#%d is no pull request", spec.Repo, spec.Number)
+		}
+		reply := s.reply(r, t, spec.Comment, spec.Body, spec.By)
+		if reply == nil {
+			return fmt.Errorf("no comment %d in a review of %s#%d", spec.Comment, spec.Repo, spec.Number)
+		}
+		made = Comment{ID: reply.ID, Page: s.shaper().reviewComment(r, t, reply).HTMLURL}
+		return nil
+	})
+	return made, err
 }
 
 // A ReactionSpec is a reaction on a comment, or on the ticket itself when

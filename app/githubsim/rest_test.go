@@ -305,8 +305,9 @@ func TestReviewsStandOnTheDiff(t *testing.T) {
 	if reply.GetInReplyTo() != comments[0].GetID() || reply.GetPath() != "main.go" {
 		t.Fatalf("replied as %v", reply)
 	}
-	if all := got(gh.PullRequests.ListReviews(ctx, "octo", "shop", n, nil))(t); len(all) != 1 {
-		t.Fatalf("%d reviews", len(all))
+	all := got(gh.PullRequests.ListReviews(ctx, "octo", "shop", n, nil))(t)
+	if len(all) != 2 || reply.GetPullRequestReviewID() != all[1].GetID() || all[1].GetBody() != "" { // each reply is a review of its own
+		t.Fatalf("%d reviews, the reply is of %d", len(all), reply.GetPullRequestReviewID())
 	}
 }
 

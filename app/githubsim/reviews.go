@@ -81,7 +81,7 @@ func (h shaper) reviewComment(r *repo, t *thread, rc *reviewComment) reviewComme
 		InReplyTo: rc.ReplyTo, User: h.account(rc.Author), Body: rc.Body, CreatedAt: rc.Created, UpdatedAt: rc.Created,
 		HTMLURL: page, PullURL: pull, Association: association(r, rc.Author),
 		Links: reviewLinks{Self: &hrefShape{url}, HTML: hrefShape{page}, Pull: hrefShape{pull}},
-		Line:  rc.Line, OriginalLine: rc.Line, Side: rc.Side, SubjectType: "line", Reactions: reactionCounts(url, nil),
+		Line:  rc.Line, OriginalLine: rc.Line, Side: rc.Side, SubjectType: "line", Reactions: reactionCounts(url, rc.Reactions),
 	}
 	if rc.StartLine != 0 {
 		out.StartLine, out.OriginalStartLine, out.StartSide = &rc.StartLine, &rc.StartLine, &rc.StartSide
@@ -169,17 +169,11 @@ func (s *Server) review(ctx context.Context, r *repo, t *thread, in reviewReques
 			return nil, err
 		}
 	}
-	now := s.now()
-	made := &review{ID: s.state.next(), Author: by, Body: in.Body, State: state, Commit: in.CommitID, Submitted: now}
-	t.Pull.Reviews = append(t.Pull.Reviews, made)
-	h := s.shaper()
-	shape, pull := h.review(r, t, made), h.pull(r, t)
-	shape.State = strings.ToLower(shape.State)
-	s.emit(r, "pull_request_review", event{Action: "submitted", Review: &shape, Pull: &pull}, by)
+	made := s.submit(r, t, &review{Author: by, Body: in.Body, State: state, Commit: in.CommitID})
 	for i, remark := range in.Comments {
 		rc := &reviewComment{
 			ID: s.state.next(), Review: made.ID, Author: by, Body: remark.Body, Path: remark.Path, Line: remark.Line,
-			Side: orText(remark.Side, "RIGHT"), StartLine: remark.StartLine, Hunk: hunks[i], Commit: in.CommitID, Created: now,
+			Side: orText(remark.Side, "RIGHT"), StartLine: remark.StartLine, Hunk: hunks[i], Commit: in.CommitID, Created: made.Submitted,
 		}
 		if rc.StartLine != 0 {
 			rc.StartSide = orText(remark.StartSide, rc.Side)
@@ -259,6 +253,76 @@ func listReviewComments(c *call) (answer, error) {
 	return ok(page(c, out))
 }
 
+func getReview(c *call) (answer, error) {
+	t, err := c.pullThread()
+	if err != nil {
+		return answer{}, err
+	}
+	id := c.number("review_id")
+	found := find(t.Pull.Reviews, func(v *review) bool { return v.ID == id })
+	if found == nil {
+		return answer{}, errNotFound
+	}
+	return ok(c.shape().review(c.repo, t, found))
+}
+
+// reviewComment is the comment in a review that the path names.
+func (c *call) reviewComment() (*thread, *reviewComment, error) {
+	t, found := c.repo.reviewComment(c.number("comment_id"))
+	if found == nil {
+		return nil, nil, errNotFound
+	}
+	return t, found, nil
+}
+
+func (r *repo) reviewComment(id int64) (*thread, *reviewComment) {
+	for _, t := range r.Threads {
+		if t.Pull == nil {
+			continue
+		}
+		if found := find(t.Pull.Comments, func(rc *reviewComment) bool { return rc.ID == id }); found != nil {
+			return t, found
+		}
+	}
+	return nil, nil
+}
+
+func updateReviewComment(c *call) (answer, error) {
+	t, found, err := c.reviewComment()
+	if err != nil {
+		return answer{}, err
+	}
+	if found.Body, err = commentBody(c); err != nil {
+		return answer{}, err
+	}
+	return ok(c.shape().reviewComment(c.repo, t, found))
+}
+
+func deleteReviewComment(c *call) (answer, error) {
+	t, found, err := c.reviewComment()
+	if err != nil {
+		return answer{}, err
+	}
+	t.Pull.Comments = slices.DeleteFunc(t.Pull.Comments, func(rc *reviewComment) bool { return rc == found })
+	return gone()
+}
+
+func listReviewCommentReactions(c *call) (answer, error) {
+	_, found, err := c.reviewComment()
+	if err != nil {
+		return answer{}, err
+	}
+	return listReactions(c, found.Reactions)
+}
+
+func createReviewCommentReaction(c *call) (answer, error) {
+	_, found, err := c.reviewComment()
+	if err != nil {
+		return answer{}, err
+	}
+	return c.react(&found.Reactions)
+}
+
 func replyToReview(c *call) (answer, error) {
 	t, err := c.pullThread()
 	if err != nil {
@@ -273,17 +337,39 @@ func replyToReview(c *call) (answer, error) {
 
 // reply answers a comment in its thread.
 func (c *call) reply(t *thread, to int64, body string) (answer, error) {
-	first := find(t.Pull.Comments, func(rc *reviewComment) bool { return rc.ID == to })
-	if first == nil {
+	made := c.s.reply(c.repo, t, to, body, c.me())
+	if made == nil {
 		return answer{}, errNotFound
 	}
-	reply := *first
-	reply.ID, reply.Author, reply.Body, reply.Created = c.st.next(), c.me(), body, c.s.now()
-	if reply.ReplyTo == 0 {
-		reply.ReplyTo = first.ID
+	return created(c.shape().reviewComment(c.repo, t, made))
+}
+
+// reply writes a comment under another; nil where there is no such. GitHub makes
+// a review of its own of each reply, and tells of both.
+func (s *Server) reply(r *repo, t *thread, to int64, body, by string) *reviewComment {
+	first := find(t.Pull.Comments, func(rc *reviewComment) bool { return rc.ID == to })
+	if first == nil {
+		return nil
 	}
-	c.s.remark(c.repo, t, &reply)
-	return created(c.shape().reviewComment(c.repo, t, &reply))
+	made := *first
+	made.Review = s.submit(r, t, &review{Author: by, State: reviewStates["COMMENT"], Commit: t.Pull.HeadSHA}).ID
+	made.ID, made.Author, made.Body, made.Created, made.Reactions = s.state.next(), by, body, s.now(), nil
+	if made.ReplyTo == 0 {
+		made.ReplyTo = first.ID
+	}
+	s.remark(r, t, &made)
+	return &made
+}
+
+// submit keeps a review and tells of it.
+func (s *Server) submit(r *repo, t *thread, made *review) *review {
+	made.ID, made.Submitted = s.state.next(), s.now()
+	t.Pull.Reviews = append(t.Pull.Reviews, made)
+	h := s.shaper()
+	shape, pull := h.review(r, t, made), h.pull(r, t)
+	shape.State = strings.ToLower(shape.State)
+	s.emit(r, "pull_request_review", event{Action: "submitted", Review: &shape, Pull: &pull}, made.Author)
+	return made
 }
 
 type reviewCommentRequest struct {

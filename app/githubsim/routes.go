@@ -65,6 +65,11 @@ var routes = compile([]route{
 	{method: "POST", pattern: "/repos/{owner}/{repo}/pulls/{pull_number}/reviews", as: anInstallation, need: []string{"pull_requests:write"}, do: createReview},
 	{method: "GET", pattern: "/repos/{owner}/{repo}/pulls/{pull_number}/comments", as: anInstallation, need: []string{"pull_requests:read"}, do: listReviewComments},
 	{method: "POST", pattern: "/repos/{owner}/{repo}/pulls/{pull_number}/comments", as: anInstallation, need: []string{"pull_requests:write"}, do: createReviewComment},
+	{method: "GET", pattern: "/repos/{owner}/{repo}/pulls/{pull_number}/reviews/{review_id}", as: anInstallation, need: []string{"pull_requests:read"}, do: getReview},
+	{method: "PATCH", pattern: "/repos/{owner}/{repo}/pulls/comments/{comment_id}", as: anInstallation, need: []string{"pull_requests:write"}, do: updateReviewComment},
+	{method: "DELETE", pattern: "/repos/{owner}/{repo}/pulls/comments/{comment_id}", as: anInstallation, need: []string{"pull_requests:write"}, do: deleteReviewComment},
+	{method: "GET", pattern: "/repos/{owner}/{repo}/pulls/comments/{comment_id}/reactions", as: anInstallation, need: []string{"pull_requests:read"}, do: listReviewCommentReactions},
+	{method: "POST", pattern: "/repos/{owner}/{repo}/pulls/comments/{comment_id}/reactions", as: anInstallation, need: []string{"pull_requests:write"}, do: createReviewCommentReaction},
 	{method: "POST", pattern: "/repos/{owner}/{repo}/pulls/{pull_number}/comments/{comment_id}/replies", as: anInstallation, need: []string{"pull_requests:write"}, do: replyToReview},
 
 	{method: "POST", pattern: "/repos/{owner}/{repo}/check-runs", as: anInstallation, need: []string{"checks:write"}, do: createCheck},

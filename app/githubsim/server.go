@@ -25,6 +25,7 @@ package githubsim
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -43,6 +44,10 @@ type Options struct {
 	URL   string           // how others reach it; empty means as Run listens
 	Log   *slog.Logger     // nil discards
 	Clock func() time.Time // nil means time.Now
+	TLS   *tls.Config      // Run speaks TLS with it; nil: plain HTTP
+	// Enterprise has it be as GitHub Enterprise Server is: REST is below /api/v3
+	// alone.
+	Enterprise bool
 }
 
 // A Server is one stand-in and its state.
@@ -51,6 +56,8 @@ type Server struct {
 	dir   string
 	log   *slog.Logger
 	clock func() time.Time
+	tls   *tls.Config
+	below bool // REST is below /api/v3 alone
 
 	mu        sync.Mutex // guards all below
 	state     *state
@@ -88,7 +95,7 @@ func Open(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		addr: o.Addr, dir: dir, log: o.Log, clock: o.Clock, url: o.URL,
+		addr: o.Addr, dir: dir, log: o.Log, clock: o.Clock, url: o.URL, tls: o.TLS, below: o.Enterprise,
 		state: st, journal: log, quota: map[int64]*quota{}, kick: make(chan struct{}, 1),
 		hooks: &http.Client{
 			Timeout:       10 * time.Second,
@@ -116,9 +123,13 @@ func (s *Server) Run(ctx context.Context, ready func(url string)) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	scheme := "http"
+	if s.tls != nil {
+		scheme, ln = "https", tls.NewListener(ln, s.tls)
+	}
 	s.mu.Lock()
 	if s.url == "" {
-		s.url = "http://" + ln.Addr().String()
+		s.url = scheme + "://" + ln.Addr().String()
 	}
 	url := s.url
 	s.mu.Unlock()

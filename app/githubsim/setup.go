@@ -274,7 +274,7 @@ func (s *Server) CreateRepo(ctx context.Context, spec RepoSpec) (Repo, error) {
 
 // validName keeps names that are safe as a directory.
 func validName(name string) bool {
-	return name != "" && name[0] != '.' && !strings.ContainsFunc(name, func(c rune) bool {
+	return strings.Trim(name, ".") != "" && !strings.ContainsFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.'
 	})
 }

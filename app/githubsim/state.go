@@ -95,6 +95,7 @@ type repo struct {
 	Suites        []*suite          `json:"suites"`
 	Statuses      []*commitStatus   `json:"statuses"`
 	Required      []Requirement     `json:"required"`
+	Rules         []Rule            `json:"rules,omitempty"`
 	Scripts       []*ciScript       `json:"scripts"`
 	Steps         []*ciStep         `json:"steps"` // of the scripts, still to take
 	Refs          map[string]string `json:"refs"`  // what git had when events were last emitted
@@ -196,6 +197,8 @@ type reviewComment struct {
 	Hunk      string    `json:"hunk"`
 	Commit    string    `json:"commit"`
 	Created   time.Time `json:"created"`
+
+	Reactions []*reaction `json:"reactions"`
 }
 
 type suite struct {

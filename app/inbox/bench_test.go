@@ -3,6 +3,8 @@ package inbox_test
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/slipway-dev/slipway/queue"
+	"github.com/slipway-dev/slipway/queue/queuetest"
 )
 
 // What GitHub and the people who wait for an answer may count on. Beside each
@@ -21,10 +24,26 @@ const (
 	boundAnswer = time.Second
 )
 
-// BenchmarkDeliveries measures signed deliveries of 10 kB into the durable
-// store, by 16 senders at once: how many a second, and the slowest of a hundred.
+// BenchmarkDeliveries measures signed deliveries of 10 kB into each durable store,
+// by 16 senders at once: how many a second, and the slowest of a hundred.
 func BenchmarkDeliveries(b *testing.B) {
-	store, err := queue.OpenSQLite(b.Context(), b.TempDir())
+	b.Run("sqlite", func(b *testing.B) {
+		store, err := queue.OpenSQLite(b.Context(), b.TempDir())
+		deliveries(b, store, err)
+	})
+	for _, fsync := range []string{"always", "everysec"} {
+		b.Run("redis appendfsync "+fsync, func(b *testing.B) {
+			r := queuetest.StartRedis(b, "--appendfsync", fsync)
+			store, err := queue.OpenRedis(b.Context(), queue.RedisOptions{URL: r.URL(), Dir: b.TempDir(), Log: slog.New(slog.DiscardHandler)})
+			deliveries(b, store, err)
+		})
+	}
+}
+
+func deliveries(b *testing.B, store interface {
+	queue.Store
+	io.Closer
+}, err error) {
 	if err != nil {
 		b.Fatal(err)
 	}

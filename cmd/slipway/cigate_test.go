@@ -68,7 +68,7 @@ func (s *server) shown() (pull *github.PullRequest, checks map[string]string, co
 	comments, _, err := gh.Issues.ListComments(s.Context(), "harbour", "greeter", s.ticket, nil)
 	must(s.T, err)
 	for _, c := range comments {
-		if c.GetUser().GetLogin() == "slipway[bot]" {
+		if tracks.MatchString(c.GetBody()) {
 			comment = c.GetBody()
 		}
 	}

@@ -57,7 +57,7 @@ you can look at the pages; with --once it exits by the build's outcome.`,
 }
 
 func runDemo(ctx context.Context, o *options, f *buildFlags, once bool) (err error) {
-	ctx, _, done := interrupts(ctx)
+	ctx, _, done := interrupts(ctx, finishing)
 	defer done()
 	ctx, stop := context.WithCancel(ctx)
 	var parts sync.WaitGroup

@@ -222,8 +222,11 @@ func checkTicket(h *hub) {
 	}
 	comments, _, err := h.Issues.ListComments(h.Context(), demoOwner, demoRepo, 1, nil)
 	h.must(err)
-	if len(comments) != 1 || comments[0].GetUser().GetLogin() != "slipway[bot]" {
-		h.Fatalf("%d comments on the ticket", len(comments))
+	if len(comments) != 2 || comments[0].GetUser().GetLogin() != "slipway[bot]" {
+		h.Fatalf("%d comments on the ticket, want one that tracked the build and one that tells its end", len(comments))
+	}
+	if body := comments[1].GetBody(); !strings.Contains(body, "Succeeded with debt") || !strings.Contains(body, " end=1 -->") {
+		h.Errorf("the end is told so:\n%s", body)
 	}
 	if body := comments[0].GetBody(); !strings.Contains(body, "Succeeded with debt") || !strings.Contains(body, "/pull/2") {
 		h.Errorf("the tracking comment does not say the end:\n%s", body)

@@ -36,7 +36,16 @@ func TestDoctorLooksAtTheApp(t *testing.T) {
 		"well": {arriving, func(t *testing.T, sim *githubsim.Server) {
 			install(t, sim)
 			until(t, 20*time.Second, "nothing was sent", func() bool { d := sim.Deliveries(); return len(d) == 1 && !d[0].Pending })
-		}, 0, []string{"ok app: App ", "ok installation on harbour: it has every", "ok webhook: of the last 1 webhooks 1 arrived"}},
+		}, 0, []string{"ok app: App ", "ok installation on harbour: it has every", "ok webhook: of the last 1 webhooks 1 arrived", "ok repository harbour/greeter: no rule keeps slipway/1-work from being pushed"}},
+		"rules, drafts and another bot": {arriving, func(t *testing.T, sim *githubsim.Server) {
+			install(t, sim)
+			hinder(t, sim)
+		}, 3, []string{
+			"problem repository harbour/greeter: a ruleset of harbour/greeter (required_signatures) wants signed commits, and a build's are not, so that work/1-work cannot be pushed, unless it exempts the App, which cannot be seen",
+			"(required_linear_history) wants no merge commits", "(branch_name_pattern) wants another name: starts_with feature/", "(commit_message_pattern) wants commit messages like this: regex ^JIRA-",
+			"warning repository harbour/greeter: it takes no draft pull requests", "warning repository harbour/greeter: qodo[bot] answered one of our commands",
+			"problem repository harbour/other: its configuration stops every build: .github/slipway.yml:1: wrong: unknown key",
+		}},
 		"no workflows, fewer rights and events": {
 			githubsim.AppSpec{Slug: "slipway", Secret: hookSecret, Permissions: map[string]string{"contents": "read", "issues": "write"}, Events: []string{"issues"}}, install, 3,
 			[]string{
@@ -72,6 +81,43 @@ func TestDoctorLooksAtTheApp(t *testing.T) {
 	}
 }
 
+// hinder has a repository be against builds in every way that can be seen, and
+// in some that are for other branches and other names.
+func hinder(t *testing.T, sim *githubsim.Server) {
+	t.Helper()
+	for _, rule := range []githubsim.Rule{
+		{Branch: "work/*", Type: "required_signatures"},
+		{Branch: "work/*", Type: "required_linear_history"},
+		{Branch: "work/*", Type: "non_fast_forward"},
+		{Branch: "work/*", Type: "branch_name_pattern", Operator: "starts_with", Pattern: "feature/"},
+		{Branch: "work/*", Type: "branch_name_pattern", Operator: "regex", Pattern: "^work/[0-9]+-"},
+		{Branch: "work/*", Type: "commit_message_pattern", Operator: "regex", Pattern: "^JIRA-"},
+		{Branch: "main", Type: "pull_request"},
+	} {
+		rule.Repo = fullName
+		_, err := sim.AddRule(t.Context(), rule)
+		must(t, err)
+	}
+	_, err := sim.Commit(t.Context(), githubsim.CommitSpec{Repo: fullName, Branch: "main", By: "mira", Message: "Configure", Files: map[string]string{
+		".github/slipway.yml": "build: {branch: 'work/{ticket}-{slug}'}\n",
+	}})
+	must(t, err)
+	_, err = sim.Commit(t.Context(), githubsim.CommitSpec{Repo: fullName, Branch: "work/1-greet", By: "mira", Message: "Greet", Files: map[string]string{"greet.sh": "echo hello\n"}})
+	must(t, err)
+	_, err = sim.OpenPull(t.Context(), githubsim.PullSpec{
+		Repo: fullName, Title: "Greet", Head: "work/1-greet", By: "slipway[bot]", Body: "<!-- slipway app=1 ticket=1 as=check -->",
+	})
+	must(t, err)
+	ticket, err := sim.OpenTicket(t.Context(), githubsim.TicketSpec{Repo: fullName, Title: "Greet people", By: "mira"})
+	must(t, err)
+	for _, c := range []struct{ by, says string }{{"mira", "/build"}, {"slipway[bot]", "Queued."}, {"qodo[bot]", "I build it."}} {
+		_, err := sim.Comment(t.Context(), githubsim.CommentSpec{Repo: fullName, Number: ticket.Number, By: c.by, Body: c.says})
+		must(t, err)
+	}
+	_, err = sim.CreateRepo(t.Context(), githubsim.RepoSpec{Owner: "harbour", Name: "other", Files: map[string]string{".github/slipway.yml": "wrong: 1\n"}})
+	must(t, err)
+}
+
 func TestDoctorWithoutAnApp(t *testing.T) {
 	t.Parallel()
 	checkDiagnoses(t, newTerminal(t).slipway("doctor", "--runtime", "command", "--agent-command", "true", "--json"), 0, []string{"warning app: no GitHub App is configured"})
@@ -84,7 +130,9 @@ func TestDoctorWithoutAnApp(t *testing.T) {
 
 func install(t *testing.T, sim *githubsim.Server) {
 	t.Helper()
-	_, err := sim.Install(t.Context(), githubsim.InstallSpec{App: "slipway", Account: "harbour"})
+	_, err := sim.CreateRepo(t.Context(), githubsim.RepoSpec{Owner: "harbour", Name: "greeter", Files: checked(green)})
+	must(t, err)
+	_, err = sim.Install(t.Context(), githubsim.InstallSpec{App: "slipway", Account: "harbour"})
 	must(t, err)
 }
 

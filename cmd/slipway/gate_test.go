@@ -137,7 +137,7 @@ func TestPlanGateOnGitHub(t *testing.T) {
 		return err == nil && b.State == report.WaitingApproval
 	})
 	hash := b.Gate.Hash[:12]
-	if !wrote("the plan waits for approval")() || !wrote("`/approve "+hash+"`")() {
+	if !wrote("waits for approval")() || !wrote("`/approve "+hash+"`")() {
 		t.Errorf("the plan was not shown: %+v", s.changes())
 	}
 	for _, row := range []struct{ by, line, want string }{

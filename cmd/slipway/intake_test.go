@@ -70,7 +70,14 @@ func newServerOf(t *testing.T, agents cast, configure func(*config.Server), tune
 // GitHub sends waits there.
 func newShore(t *testing.T) *server {
 	t.Helper()
-	s := &server{T: t, sim: schema.Start(t, githubsim.Options{})}
+	return newShoreOn(t, githubsim.Options{Enterprise: os.Getenv("SLIPWAY_TEST_GITHUB") == "enterprise"})
+}
+
+// newShoreOn is newShore with another GitHub. As GitHub Enterprise Server is, it
+// is reached below /api/v3.
+func newShoreOn(t *testing.T, hub githubsim.Options) *server {
+	t.Helper()
+	s := &server{T: t, sim: schema.Start(t, hub)}
 	s.sim.Observe(func(x githubsim.Exchange) {
 		if x.Mutates() && !strings.HasSuffix(x.URL, "/access_tokens") && x.Method != http.MethodDelete {
 			s.mu.Lock()
@@ -101,6 +108,9 @@ func newShore(t *testing.T) *server {
 	s.conf.GitHub = config.GitHub{
 		AppID: made.ID, Slug: made.Slug, PrivateKey: config.Secret(made.PrivateKey),
 		WebhookSecrets: []config.Secret{hookSecret}, BaseURL: s.sim.URL() + "/",
+	}
+	if hub.Enterprise {
+		s.conf.GitHub.BaseURL += "api/v3/"
 	}
 	s.store, err = queue.OpenSQLite(t.Context(), filepath.Join(s.conf.StateDir, "store"))
 	must(t, err)

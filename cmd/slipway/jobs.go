@@ -41,6 +41,9 @@ func newStatus(o *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return o.withJob(ctx, args[0], func(store queue.Store, _ config.Server, j queue.Job) error {
+				if isReview(j) {
+					return o.reviewStatus(ctx, store, j)
+				}
 				b, err := app.Account(ctx, store, j)
 				if err != nil {
 					return environment(err)
@@ -78,29 +81,38 @@ func newList(o *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			return o.withStore(ctx, func(store queue.Store, _ config.Server) error {
-				jobs, err := store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild, "local/"}})
+				jobs, err := store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild, pipeline.KindReview, "local/"}})
 				if err != nil {
 					return environment(err)
 				}
 				table := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 				for _, j := range jobs {
-					b, err := app.Account(ctx, store, j)
+					line, err := lineOf(ctx, store, j)
 					if err != nil {
-						return environment(err)
+						return err
 					}
-					line := listed{Build: j.ID, State: b.State, Repo: b.Repo, Ticket: b.Ticket, Title: b.Title, Cost: report.USD(b.CostMicros), Created: j.Created}
 					if o.json {
 						if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {
 							return err
 						}
 						continue
 					}
-					fmt.Fprintf(table, "%s\t%s\t%s\t%s\t$%s\n", line.Build, line.State, j.Created.Local().Format("2006-01-02 15:04"), oneLine(line.Title), dollars(b.CostMicros))
+					fmt.Fprintf(table, "%s\t%s\t%s\t%s\t$%s\n", line.Build, line.State, j.Created.Local().Format("2006-01-02 15:04"), oneLine(line.Title), dollars(int64(line.Cost)))
 				}
 				return table.Flush()
 			})
 		},
 	}
+}
+
+// lineOf is a job as a line of the list.
+func lineOf(ctx context.Context, store queue.Store, j queue.Job) (listed, error) {
+	if isReview(j) {
+		return listedReview(ctx, store, j)
+	}
+	b, err := pipeline.Read(ctx, store, j.ID)
+	line := listed{Build: j.ID, State: b.State, Repo: b.Repo, Ticket: b.Ticket, Title: b.Title, Cost: report.USD(b.CostMicros), Created: j.Created}
+	return line, environment(err)
 }
 
 func newCancel(o *options) *cobra.Command {
@@ -132,6 +144,9 @@ resumes its own.`,
 			ctx := cmd.Context()
 			var local localBuild
 			err := o.withJob(ctx, args[0], func(store queue.Store, _ config.Server, j queue.Job) error {
+				if isReview(j) && j.State.Finished() {
+					return fmt.Errorf("review %s has ended; see: slipway status %s", j.ID, j.ID)
+				}
 				if !isLocal(j) {
 					return fmt.Errorf("build %s belongs to a server, which resumes it by itself", j.ID)
 				}
@@ -144,6 +159,9 @@ resumes its own.`,
 			})
 			if err != nil {
 				return err
+			}
+			if local.Review != nil {
+				return o.runReview(ctx, local)
 			}
 			return o.runLocal(ctx, local)
 		},
@@ -180,6 +198,9 @@ func newLogs(o *options) *cobra.Command {
 			return o.withJob(ctx, args[0], func(store queue.Store, conf config.Server, j queue.Job) error {
 				if len(args) == 2 {
 					return printTranscript(conf.StateDir, j.ID, args[1])
+				}
+				if isReview(j) {
+					return o.logReview(ctx, store, j, follow)
 				}
 				v := newView(o, j.ID)
 				v.live = v.live && follow

@@ -29,7 +29,24 @@ type localBuild struct {
 	Readable   []string         `json:"readable,omitempty"` // what the agent's program may read
 	Recordings string           `json:"recordings,omitempty"`
 	Record     string           `json:"record,omitempty"`
-	Request    pipeline.Request `json:"request"`
+	Request    pipeline.Request `json:"request,omitzero"`
+	Review     *localReview     `json:"review,omitempty"` // what is asked for, where it is no build
+}
+
+// id names the run.
+func (l localBuild) id() string {
+	if l.Review != nil {
+		return l.Review.Request.Review
+	}
+	return l.Request.Build
+}
+
+// repo is what it is about.
+func (l localBuild) repo() forge.Repo {
+	if l.Review != nil {
+		return l.Review.Request.Repo
+	}
+	return l.Request.Repo
 }
 
 // newBuildID names a build of a terminal.
@@ -83,7 +100,8 @@ func (o *options) runLocal(ctx context.Context, l localBuild) error {
 	return o.withStore(ctx, func(store queue.Store, conf config.Server) error {
 		view := newView(o, l.Request.Build)
 		var final report.Build
-		err := o.claimLocal(ctx, conf, store, l, view, func(ctx context.Context, c app.Claim) (err error) {
+		err := o.claimLocal(ctx, conf, store, l, view.follow, func(ctx context.Context, c app.Claim) (err error) {
+			c.Subagents = view.slot
 			final, err = c.Build(ctx)
 			return err
 		})
@@ -99,8 +117,8 @@ func (o *options) runLocal(ctx context.Context, l localBuild) error {
 }
 
 // claimLocal puts the build's job unless it is there, claims it by its own kind,
-// which no server does, and has do work on it while the view shows its journal.
-func (o *options) claimLocal(ctx context.Context, conf config.Server, store queue.Store, l localBuild, view *view, do func(context.Context, app.Claim) error) error {
+// which no server does, and has do work on it while show shows its journal.
+func (o *options) claimLocal(ctx context.Context, conf config.Server, store queue.Store, l localBuild, show func(context.Context, queue.Store), do func(context.Context, app.Claim) error) error {
 	engine, err := o.engineFor(conf, l)
 	if err != nil {
 		return err
@@ -109,22 +127,26 @@ func (o *options) claimLocal(ctx context.Context, conf config.Server, store queu
 	if err != nil {
 		return err
 	}
-	build := l.Request.Build
+	build := l.id()
 	if _, _, err := store.Put(ctx, queue.Job{ID: build, Kind: "local/" + build, Payload: payload}); err != nil {
 		return environment(err)
 	}
-	mirror, err := engine.Mirror(ctx, l.Request.Repo)
+	mirror, err := engine.Mirror(ctx, l.repo())
 	if err != nil {
 		return environment(err)
 	}
-	stopped, draining, done := interrupts(ctx)
+	said := finishing
+	if l.Review != nil {
+		said = showing
+	}
+	stopped, draining, done := interrupts(ctx, said)
 	defer done()
 	running, stop := context.WithCancel(stopped)
 	defer stop()
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		view.follow(running, store)
+		show(running, store)
 	}()
 	fg := &foreground{store: store, build: build, stop: stop}
 	fg.resting.Store(true)
@@ -137,7 +159,6 @@ func (o *options) claimLocal(ctx context.Context, conf config.Server, store queu
 		err := do(ctx, app.Claim{
 			Engine: engine, Store: store, Task: t, Request: l.Request,
 			Forge: pipeline.Local{Dir: l.Dir, Mirror: mirror}, Draining: draining,
-			Subagents: view.slot,
 		})
 		if err != nil && closed(draining) {
 			stop() // handed back, and not to be claimed again by us

@@ -319,6 +319,9 @@ func TestButtonsOfABuildsCheck(t *testing.T) {
 	}
 }
 
+// tracks finds the marker of a tracking comment.
+var tracks = regexp.MustCompile(` run=b-[0-9a-f]+ -->`)
+
 // The tracking comment of a build that waits is deleted and comes back, once.
 func TestADeletedTrackingCommentComesBack(t *testing.T) {
 	t.Parallel()
@@ -328,7 +331,7 @@ func TestADeletedTrackingCommentComesBack(t *testing.T) {
 		all, _, err := s.hub().Issues.ListComments(t.Context(), "harbour", "greeter", s.ticket, nil)
 		must(t, err)
 		for _, c := range all {
-			if regexp.MustCompile(` run=b-[0-9a-f]+ -->`).MatchString(c.GetBody()) {
+			if tracks.MatchString(c.GetBody()) {
 				found = append(found, c)
 			}
 		}

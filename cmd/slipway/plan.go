@@ -46,7 +46,8 @@ func runPlan(ctx context.Context, o *options, f *buildFlags) error {
 		quiet := newView(o, local.Request.Build)
 		quiet.out, quiet.live = os.Stderr, false
 		var account report.Build
-		err := o.claimLocal(ctx, conf, store, local, quiet, func(ctx context.Context, c app.Claim) (err error) {
+		err := o.claimLocal(ctx, conf, store, local, quiet.follow, func(ctx context.Context, c app.Claim) (err error) {
+			c.Subagents = quiet.slot
 			made, account, err = c.Plan(ctx)
 			return err
 		})

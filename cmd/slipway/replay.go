@@ -49,7 +49,7 @@ The exit code is 0 where everything came out the same, 1 where something differs
 }
 
 func runReplay(ctx context.Context, o *options, build, recordings string, strict bool) error {
-	ctx, _, done := interrupts(ctx)
+	ctx, _, done := interrupts(ctx, finishing)
 	defer done()
 	var ended app.EndedBuild
 	var conf config.Server

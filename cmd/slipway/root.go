@@ -43,7 +43,7 @@ func newRoot() *cobra.Command {
 		return fmt.Errorf("%w; see: %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		newDemo(o), newServe(o), newWorker(o), newBuild(o), newPlan(o), newStatus(o), newList(o),
+		newDemo(o), newServe(o), newWorker(o), newBuild(o), newReview(o), newPlan(o), newStatus(o), newList(o),
 		newCancel(o), newResume(o), newLogs(o), newReplay(o), newSimulate(o), newPrune(o), newDoctor(o), newMCP(), newVersion(), newSim(),
 	)
 	root.AddCommand(newSayings(o)...)
@@ -121,14 +121,20 @@ func (o *options) withStore(ctx context.Context, do func(store queue.Store, conf
 	return do(store, conf)
 }
 
+// What the first Ctrl-C says.
+const (
+	finishing = "finishing the agent calls that run; press Ctrl-C again to stop them"
+	showing   = "stopping the agents to show what is verified; press Ctrl-C again to stop at once and keep the review for resume"
+)
+
 // errInterrupted is a second Ctrl-C.
 var errInterrupted = errors.New("interrupted")
 
-// interrupts turns Ctrl-C into two steps: the first closes draining, the second
-// ends the context.
-func interrupts(ctx context.Context) (stopped context.Context, draining <-chan struct{}, done func()) {
+// interrupts turns Ctrl-C into two steps: the first closes draining and says so,
+// the second ends the context.
+func interrupts(ctx context.Context, first string) (stopped context.Context, draining <-chan struct{}, done func()) {
 	stopped, cancel := context.WithCancelCause(ctx)
-	first := make(chan struct{})
+	once := make(chan struct{})
 	keys := make(chan os.Signal, 2)
 	signal.Notify(keys, os.Interrupt, syscall.SIGHUP)
 	finished := make(chan struct{})
@@ -144,12 +150,12 @@ func interrupts(ctx context.Context) (stopped context.Context, draining <-chan s
 					return
 				}
 				drained = true
-				close(first)
-				fmt.Fprintln(os.Stderr, "slipway: finishing the agent calls that run; press Ctrl-C again to stop them")
+				close(once)
+				fmt.Fprintln(os.Stderr, "slipway: "+first)
 			}
 		}
 	}()
-	return stopped, first, func() {
+	return stopped, once, func() {
 		signal.Stop(keys)
 		close(finished)
 		cancel(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"github.com/slipway-dev/slipway"
 	"github.com/slipway-dev/slipway/app"
 	"github.com/slipway-dev/slipway/config"
+	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/queue"
 )
 
 func newServe(o *options) *cobra.Command {
@@ -59,7 +62,7 @@ func runServe(ctx context.Context, o *options, f *buildFlags, listen, redisURL s
 			return err
 		}
 	}
-	return o.withServer(ctx, conf, f, func(server *app.App) error {
+	return o.withServer(ctx, conf, f, app.New, func(server *app.App) error {
 		listener, err := net.Listen("tcp", conf.Listen)
 		if err != nil {
 			return fmt.Errorf("listen on %s: %w", conf.Listen, err)
@@ -85,8 +88,11 @@ func (o *options) loadFor(redisURL string) (config.Server, error) {
 	return conf, nil
 }
 
+// wiring makes a server, or one that only works.
+type wiring func(config.Server, queue.Store, *pipeline.Engine, *slog.Logger) (*app.App, error)
+
 // withServer wires a server and has run make use of it.
-func (o *options) withServer(ctx context.Context, conf config.Server, f *buildFlags, run func(*app.App) error) error {
+func (o *options) withServer(ctx context.Context, conf config.Server, f *buildFlags, wire wiring, run func(*app.App) error) error {
 	agents, err := f.agentsOf()
 	if err != nil {
 		return err
@@ -100,7 +106,7 @@ func (o *options) withServer(ctx context.Context, conf config.Server, f *buildFl
 		return err
 	}
 	defer func() { _ = store.Close() }() // what it acknowledged is durable
-	server, err := app.New(conf, store, engine, o.logger())
+	server, err := wire(conf, store, engine, o.logger())
 	if missing, ok := errors.AsType[*app.MissingError](err); ok {
 		return &exitError{code: exitUsage, err: missing}
 	}

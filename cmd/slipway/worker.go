@@ -52,7 +52,7 @@ func runWorker(ctx context.Context, o *options, f *buildFlags, redisURL string, 
 	if slots > 0 {
 		conf.Slots.Builds = slots
 	}
-	return o.withServer(ctx, conf, f, func(server *app.App) error {
+	return o.withServer(ctx, conf, f, app.NewWorker, func(server *app.App) error {
 		fmt.Fprintf(os.Stderr, "slipway: %d builds at a time, state in %s\n", conf.Slots.Builds, conf.StateDir)
 		return server.Work(ctx)
 	})

@@ -39,7 +39,7 @@ func TestWorker(t *testing.T) {
 	must(t, os.WriteFile(key, []byte(made.PrivateKey), 0o600))
 	term := newTerminal(t,
 		"SLIPWAY_GITHUB_APP_ID="+strconv.FormatInt(made.ID, 10), "SLIPWAY_GITHUB_PRIVATE_KEY_FILE="+key,
-		"SLIPWAY_GITHUB_WEBHOOK_SECRETS="+hookSecret, "SLIPWAY_GITHUB_BASE_URL="+sim.URL()+"/")
+		"SLIPWAY_GITHUB_BASE_URL="+sim.URL()+"/")
 	cmd := term.command("worker", "--redis", r.URL(), "--slots", "3")
 	pipe, err := cmd.StderrPipe()
 	must(t, err)

@@ -9,6 +9,9 @@ package command
 
 import (
 	"fmt"
+	"path"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +25,8 @@ type Name string
 // The commands.
 const (
 	Build   Name = "build"
+	Review  Name = "review"
+	Fix     Name = "fix"
 	Approve Name = "approve"
 	Revise  Name = "revise"
 	Reject  Name = "reject"
@@ -66,6 +71,21 @@ var specs = []Spec{
 			{"--fast", "", setFast},
 		},
 	},
+	{
+		Name: Review, Role: forge.Triage,
+		Usage: "review [--full] [--fix] [--focus LENS,LENS] [--severity S] [PATHS]",
+		Help:  "review this pull request; on an issue, its open Slipway pull request",
+		options: []option{
+			{"--full", "", setFull},
+			{"--fix", "", setFix},
+			{"--focus", "LENS,LENS", setFocus},
+			{"--severity", "S", setSeverity},
+		},
+	},
+	{
+		Name: Fix, Role: forge.Write, Usage: "fix [finding ids | ci | conflicts | text]",
+		Help: "change this pull request: apply the findings with these numbers, or all; mend CI; merge its base; or do what you say",
+	},
 	{Name: Approve, Role: forge.Write, Usage: "approve HASH", Help: "build the plan, or start the subagent, that this names"},
 	{Name: Revise, Role: forge.Write, Usage: "revise TEXT", text: "TEXT", Help: "have the plan that waits made anew, with what you say"},
 	{Name: Reject, Role: forge.Write, Usage: "reject [TEXT]", Help: "refuse the plan that waits, which ends the build, or the subagent that TEXT begins with"},
@@ -99,8 +119,13 @@ type Command struct {
 	Budget      int64  // micro-dollars; 0 when it was not given
 	PlanOnly    bool
 	Fast        bool
-	Hash        string // of a plan, as typed behind approve: 1 to 64 hex digits, or empty where nothing like it was typed
-	Text        string // untrusted; CRLF turned into LF, trimmed
+	Full        bool     // of a review: also what was reviewed before
+	Fix         bool     // of a review: what it confirms is mended
+	Focus       []string // of a review: names of lenses, or none
+	Severity    string   // of a review: the least that counts, or empty
+	Paths       []string // of a review: patterns of what it looks at, or none
+	Hash        string   // of a plan, as typed behind approve: 1 to 64 hex digits, or empty where nothing like it was typed
+	Text        string   // untrusted; CRLF turned into LF, trimmed
 }
 
 // An Error says what was wrong with a line that was certainly meant for us.
@@ -166,6 +191,10 @@ func Parse(body, prefix string) (cmd Command, ok bool, err error) {
 		return Command{}, true, &Error{Field: string(spec.Name), Rule: "needs a text: " + spec.Usage}
 	case spec.Name == Approve:
 		cmd.Hash = hash(cmd.Text)
+	case spec.Name == Review:
+		if err := cmd.takePaths(text); err != nil {
+			return Command{}, true, err
+		}
 	}
 	return cmd, true, nil
 }
@@ -321,6 +350,48 @@ func setPlanOnly(c *Command, _ string) string {
 func setFast(c *Command, _ string) string {
 	c.Fast = true
 	return ""
+}
+
+func setFull(c *Command, _ string) string {
+	c.Full = true
+	return ""
+}
+
+func setFix(c *Command, _ string) string {
+	c.Fix = true
+	return ""
+}
+
+// lens is what a lens may be called.
+var lens = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,39}$`)
+
+func setFocus(c *Command, v string) string {
+	for name := range strings.SplitSeq(v, ",") {
+		if !lens.MatchString(name) {
+			return "must be names of lenses with commas between them, such as security,tests"
+		}
+		c.Focus = append(c.Focus, name)
+	}
+	return ""
+}
+
+func setSeverity(c *Command, v string) string {
+	if !slices.Contains([]string{"critical", "high", "medium", "low"}, v) {
+		return "must be critical, high, medium or low"
+	}
+	c.Severity = v
+	return ""
+}
+
+// takePaths reads the words of a line as patterns.
+func (c *Command) takePaths(line string) error {
+	for p := range strings.FieldsSeq(line) {
+		if _, err := path.Match(p, ""); err != nil || strings.HasPrefix(p, "/") {
+			return &Error{Field: "path", Value: p, Rule: "must be a pattern of paths, such as src/ or *.go"}
+		}
+		c.Paths = append(c.Paths, p)
+	}
+	return nil
 }
 
 // hash is the first word of a text, in lower case, if it can begin the hash of

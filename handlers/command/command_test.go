@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -52,11 +53,16 @@ func TestParseCommands(t *testing.T) {
 		"steer":                      {"/Steer use the old API", "/", command.Command{Name: command.Steer, Text: "use the old API"}},
 		"resume":                     {"/resume", "/", command.Command{Name: command.Resume}},
 		"resume by our long name":    {"/slipway resume please", "/", command.Command{Name: command.Resume, Text: "please"}},
-		"another prefix":             {"!build", "!", command.Command{Name: command.Build}},
+		"review":                     {"/review", "/", command.Command{Name: command.Review}},
+		"review of some paths":       {"/review src/ *.go\nthank you", "/", command.Command{Name: command.Review, Paths: []string{"src/", "*.go"}, Text: "src/ *.go\nthank you"}},
+		"review with all options": {"/review --full --fix --focus security,my-lens --severity high docs/", "/", command.Command{
+			Name: command.Review, Full: true, Fix: true, Focus: []string{"security", "my-lens"}, Severity: "high", Paths: []string{"docs/"}, Text: "docs/",
+		}},
+		"another prefix": {"!build", "!", command.Command{Name: command.Build}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, ok, err := command.Parse(tc.body, tc.prefix)
-			if err != nil || !ok || got != tc.want {
+			if err != nil || !ok || !reflect.DeepEqual(got, tc.want) {
 				t.Fatalf("Parse(%q) = %+v, %v, %v; want %+v", tc.body, got, ok, err, tc.want)
 			}
 		})
@@ -82,7 +88,7 @@ func TestParseLeavesOthersAlone(t *testing.T) {
 		"another bot's approval":        {"/lgtm", "/"},
 		"another bot's near word":       {"/hold", "/"},
 		"another bot's longer word":     {"/rebuild", "/"},
-		"another bot's review":          {"/review", "/"},
+		"a path that begins as review":  {"/reviews/7 is wrong", "/"},
 		"another bot's rebase":          {"/rebase", "/"},
 		"another bot's retest":          {"/retest", "/"},
 		"another bot's reset":           {"/reset", "/"},
@@ -111,7 +117,7 @@ func TestParseNamesTheFieldAndTheRule(t *testing.T) {
 		"a dropped letter":        {"/cancl", "/", "command", "did you mean cancel?"},
 		"a slip in approve":       {"/aprove 0123abc", "/", "command", "did you mean approve?"},
 		"a slip in resume":        {"/resuem", "/", "command", "did you mean resume?"},
-		"unknown to us by name":   {"/slipway deploy", "/slipway ", "command", "the commands are build, approve, revise, reject, answer, steer, cancel, resume, status, config, help"},
+		"unknown to us by name":   {"/slipway deploy", "/slipway ", "command", "the commands are build, review, fix, approve, revise, reject, answer, steer, cancel, resume, status, config, help"},
 		"revise nothing":          {"/revise", "/", "revise", "needs a text: revise TEXT"},
 		"revise blanks":           {"/revise \t\r\n \r\n", "/", "revise", "needs a text: revise TEXT"},
 		"answer nothing":          {"/answer", "/", "answer", "needs a text: answer TEXT"},
@@ -141,6 +147,11 @@ func TestParseNamesTheFieldAndTheRule(t *testing.T) {
 		"a branch with dots":      {"/build --base a..b", "/", "--base", "name of a branch"},
 		"a branch that is a flag": {"/build --base=-f", "/", "--base", "name of a branch"},
 		"a branch with a refspec": {"/build --base main:other", "/", "--base", "name of a branch"},
+		"a lens that is none":     {"/review --focus a,,b", "/", "--focus", "names of lenses"},
+		"a severity of its own":   {"/review --severity blocker", "/", "--severity", "critical, high, medium or low"},
+		"a path that is none":     {"/review src/[", "/", "path", "pattern of paths"},
+		"a path of the machine":   {"/review /etc/passwd", "/", "path", "pattern of paths"},
+		"a slip in review":        {"/reviwe", "/", "command", "did you mean review?"},
 		"a locked branch":         {"/build --base x.lock", "/", "--base", "name of a branch"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,7 +172,7 @@ func TestParseNamesTheFieldAndTheRule(t *testing.T) {
 
 func TestRolesAreTheProducts(t *testing.T) {
 	want := map[command.Name]forge.Role{
-		command.Build: forge.Write, command.Status: forge.Triage,
+		command.Build: forge.Write, command.Review: forge.Triage, command.Fix: forge.Write, command.Status: forge.Triage,
 		command.Cancel: forge.Write, command.Help: forge.Read,
 		command.Approve: forge.Write, command.Revise: forge.Write, command.Reject: forge.Write,
 		command.Answer: forge.Write, command.Steer: forge.Write, command.Resume: forge.Write,
@@ -195,7 +206,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if !ok {
-			if cmd != (command.Command{}) {
+			if !reflect.DeepEqual(cmd, command.Command{}) {
 				t.Fatalf("no command, yet %+v", cmd)
 			}
 			return

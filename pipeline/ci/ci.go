@@ -214,7 +214,7 @@ func (j judge) failures() (out []Failure, repeat []forge.CIRun) {
 func (j judge) evidence(r forge.CIRun, again Rerun) string {
 	switch {
 	case again.Refused != "":
-		return "it failed once and cannot be re-run: " + again.Refused
+		return "it failed once, and " + again.Refused
 	case same(r, again.Run):
 		return "it failed once, and nobody answered when it was asked for again"
 	}

@@ -12,7 +12,8 @@ import (
 // flat object.
 type Entry struct {
 	Finding
-	ID              string  `json:"id"` // Fingerprint; unique within one review
+	ID              string  `json:"id"`               // Fingerprint; unique within one review
+	Number          int     `json:"number,omitempty"` // what people call it, from 1; it stays the same in later reviews. 0: nobody is told of it
 	Lens            string  `json:"lens"`
 	EndLine         int     `json:"end_line,omitempty"` // inclusive; 0 where StartLine is
 	Side            Side    `json:"side,omitempty"`
@@ -25,6 +26,16 @@ type Entry struct {
 	Reason          string  `json:"reason,omitempty"` // for the verdict
 	State           State   `json:"state"`
 	Outside         bool    `json:"outside_diff,omitempty"` // its lines are in no hunk of the diff
+	Anchor          Lines   `json:"anchor,omitzero"`        // those of its lines, in one hunk, that a remark can be put on
+	Replacement     string  `json:"replacement,omitempty"`  // what to write in the place of exactly its lines, which Quote is
+	Posted          bool    `json:"posted,omitempty"`       // a remark on its lines was written
+}
+
+// Lines are lines of one version of a file, both ends inclusive. The zero value
+// is none.
+type Lines struct {
+	First int `json:"first"`
+	Last  int `json:"last"`
 }
 
 // Side says which version of a file the lines of an entry count in.
@@ -54,12 +65,20 @@ const (
 	New   State = "new"   // this review raised it
 	Open  State = "open"  // an earlier review raised it, and it is still there
 	Fixed State = "fixed" // an earlier review raised it, and it is gone
+	// Dismissed: a person closed it, and its code is as it was then.
+	Dismissed State = "dismissed"
+	// Superseded: a person closed it, and its code has changed since. What is
+	// wrong there now is another finding.
+	Superseded State = "superseded"
 )
 
+// Live reports that what was found is there, as far as is known.
+func (s State) Live() bool { return s == New || s == Open }
+
 // Counts reports that an entry is to be acted on: confirmed with enough
-// confidence, severe enough, and not fixed.
+// confidence, severe enough, and there.
 func (e Entry) Counts(severity Severity, minConfidence int) bool {
-	return e.Verdict == Confirmed && e.State != Fixed && e.Confidence >= minConfidence && e.Severity.AtLeast(severity)
+	return e.Verdict == Confirmed && e.State.Live() && e.Confidence >= minConfidence && e.Severity.AtLeast(severity)
 }
 
 // Fingerprint names a fault by where it is and what is said of it, not by its

@@ -85,6 +85,9 @@ type Credential struct {
 	URL   string // what git fetches from and pushes to, without user or secret
 	User  string
 	Token string
+	// CAFile has the certificates, in PEM, that URL is trusted by; empty means
+	// those of the system.
+	CAFile string
 }
 
 // A Branch is a head that a build writes.
@@ -111,7 +114,36 @@ type Pull struct {
 	HeadSHA string `json:"head_sha"` // commit
 	Title   string `json:"title"`
 	Body    string `json:"body"`
+	Base    string `json:"base,omitempty"`   // branch name
+	Fork    bool   `json:"fork,omitempty"`   // Head is in another repository, or in none any more
+	Ref     string `json:"ref,omitempty"`    // what git fetches to have HeadSHA; empty is GitHub's own ref of the pull request
+	Ticket  int    `json:"ticket,omitempty"` // for which the App opened it; 0 where somebody else did
 }
+
+// An OwnReview is one of ours that should exist on a pull request, found again by
+// its marker.
+type OwnReview struct {
+	Pull    int         `json:"pull"`
+	HeadSHA string      `json:"head_sha"` // the commit that it is about
+	Marker  string      `json:"marker"`   // hidden text that names the run; EnsureReview puts it in the body
+	Body    string      `json:"body"`
+	Remarks []OwnRemark `json:"remarks,omitempty"`
+	ID      int64       `json:"id,omitempty"`
+	URL     string      `json:"url,omitempty"`
+}
+
+// An OwnRemark is a text on lines of one hunk of a pull request's diff.
+type OwnRemark struct {
+	Path  string `json:"path"`
+	First int    `json:"first"`         // from 1
+	Last  int    `json:"last"`          // inclusive
+	Old   bool   `json:"old,omitempty"` // the lines count in the version before the change
+	Body  string `json:"body"`
+}
+
+// ErrPlaces says that the forge takes none of a review's remarks, because it does
+// not have the place of one of them.
+var ErrPlaces = errors.New("the forge does not have the place of a remark")
 
 // A Comment is one comment on a ticket, found again by its marker.
 type Comment struct {
@@ -152,6 +184,8 @@ type Button struct {
 var (
 	CancelButton = Button{"Cancel", "Stop the build, keep what is finished"}
 	RerunButton  = Button{"Re-run", "Go on with the build from where it ended"}
+	ReviewButton = Button{"Re-run", "Review the pull request again"} // of a review: GitHub's own button has this name
+	FixButton    = Button{"Fix findings", "Have what reviewers found mended"}
 )
 
 // A Note is a remark on one line of a file, shown beside it.
@@ -170,9 +204,10 @@ type Gone struct {
 	Since time.Time
 }
 
-// A Subject is what a reaction is put on: a comment, or the ticket itself when
-// Comment is zero.
+// A Subject is what a reaction is put on: a comment, a remark of a review, or
+// the ticket itself when both are zero.
 type Subject struct {
 	Ticket  int   `json:"ticket"`
 	Comment int64 `json:"comment,omitempty"`
+	Remark  int64 `json:"remark,omitempty"`
 }

@@ -175,12 +175,15 @@ func require(ctx context.Context, crew *agent.Crew, goal Goal, o Options) (PRD, 
 // Given is a plan that somebody else made: its issues are checked, numbered and
 // put in levels as planned ones are.
 func Given(r Result) (Result, error) {
+	r.Review = Review{Approved: true, Summary: "Not reviewed: the plan was given."}
+	if len(r.Issues) == 0 { // nothing to code
+		return r, nil
+	}
 	g, err := graph.New(r.Issues)
 	if err != nil {
 		return r, err
 	}
 	r.Issues, r.Levels, r.FileConflicts = g.Issues(), g.Levels(), g.Conflicts()
-	r.Review = Review{Approved: true, Summary: "Not reviewed: the plan was given."}
 	return r, nil
 }
 
@@ -248,8 +251,12 @@ func sprint(ctx context.Context, crew *agent.Crew, goal Goal, o Options, r *Resu
 			return err
 		}
 		for _, c := range unserved {
+			severity := debt.High
+			if !c.MustHave {
+				severity = debt.Low
+			}
 			r.Debt = append(r.Debt, debt.Item{
-				Type: debt.MissingFeature, Severity: debt.High, Criterion: c.ID,
+				Type: debt.MissingFeature, Severity: severity, Criterion: c.ID,
 				Justification: fmt.Sprintf("no issue of the plan serves %q", c.Text),
 			})
 		}

@@ -43,6 +43,19 @@ func (m *Mirror) Merge(ctx context.Context, ours, theirs string) (Merge, error) 
 	return merge, nil
 }
 
+// Parting is the best common ancestor of two commits.
+func (m *Mirror) Parting(ctx context.Context, a, b string) (string, error) {
+	if err := checkRev(a, b); err != nil {
+		return "", err
+	}
+	out, err := m.git(ctx, "merge-base", a, b)
+	if err != nil {
+		return "", fmt.Errorf("find where %s and %s parted: %w", short(a), short(b), err)
+	}
+	base := strings.TrimSpace(string(out))
+	return base, checkHash(base)
+}
+
 // follows tells whether commit was made on top of base, as far as a few loose
 // commits show it: then a merge of it into base brings its tree.
 func (m *Mirror) follows(commit, base string) bool {

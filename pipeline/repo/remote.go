@@ -20,6 +20,9 @@ type Remote struct {
 	URL   string
 	User  string // "" means x-access-token, GitHub's name for an App's token
 	Token string `json:"-"`
+	// CAFile has the certificates, in PEM, that an https URL is trusted by; ""
+	// means those of the system.
+	CAFile string
 }
 
 // String leaves the credential out, also one that was put into the URL.
@@ -241,6 +244,9 @@ func (m *Mirror) remote(ctx context.Context, r Remote, args ...string) ([]byte, 
 		return nil, err
 	}
 	defer done()
+	if r.CAFile != "" {
+		env = append(env, "GIT_SSL_CAINFO="+r.CAFile)
+	}
 	out, err := run(ctx, call{gitDir: m.dir, env: env, args: args})
 	f, ok := errors.AsType[*failure](err)
 	if !ok {

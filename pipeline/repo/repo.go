@@ -38,6 +38,8 @@ var (
 	ErrDenied = errors.New("the remote denied access")
 	// ErrMissing: the remote has no such repository or branch.
 	ErrMissing = errors.New("not found on the remote")
+	// ErrUnrelated: two commits have no history in common.
+	ErrUnrelated = errors.New("their histories have nothing in common")
 )
 
 // Any stands for the old value in SetRef when any value, or none, will do.

@@ -37,6 +37,19 @@ func Comment(b Build) string {
 	return commentPage(b, open, "", counts).limited(bodyLimit, runes)
 }
 
+// EndPage is the comment that says how a build ended, to those who wait for it:
+// the head of the tracking comment, which has the rest.
+func EndPage(b Build) string {
+	rest := ""
+	if b.CommentURL != "" {
+		rest = "The rest is in the " + link("tracking comment", b.CommentURL) + "."
+	}
+	return page{
+		{text: "### " + b.State.mark() + " Slipway: " + heading(b, 200)},
+		{text: stateLine(b)}, {text: badEnd(b)}, {text: places(b)}, {text: rest},
+	}.limited(bodyLimit, runes)
+}
+
 func commentPage(b Build, listed []Issue, drawing, counts string) page {
 	p := page{
 		{text: "### " + b.State.mark() + " Slipway: " + heading(b, 200)},

@@ -136,11 +136,11 @@ func PlanPage(b Build) string {
 }
 
 func planPage(b Build, issues section) page {
-	title := "the plan"
+	title := "### " + b.State.mark() + " Slipway: the plan of " + heading(b, 200)
 	if b.State == WaitingApproval {
-		title = "the plan waits for approval"
+		title += " waits for approval"
 	}
-	p := page{{text: "### " + b.State.mark() + " Slipway: " + title + " of " + heading(b, 200)}}
+	p := page{{text: title}}
 	if b.State == WaitingApproval {
 		p = append(p, waiting(b)...)
 	}

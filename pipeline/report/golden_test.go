@@ -214,6 +214,7 @@ func TestGolden(t *testing.T) {
 			if !b.State.Final() {
 				return
 			}
+			golden(t, "end-"+name+".md", EndPage(b))
 			golden(t, "pull-"+name+".md", "# "+PullTitle(b)+"\n\n"+PullBody(b, template))
 			golden(t, "report-"+name+".md", Markdown(b))
 			title, summary, text := CheckOutput(b)

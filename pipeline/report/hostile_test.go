@@ -80,7 +80,7 @@ func pages(b Build, template string) map[string]string {
 		"plan": PlanPage(approval), "plan at a terminal": PlanPage(local), "question": QuestionPage(question),
 		"comment at a gate": Comment(approval), "comment at a question": Comment(question), "status at a gate": Status(approval),
 		"prose":   Prose(b.Cause),
-		"comment": Comment(b), "title": PullTitle(b), "report": Markdown(b),
+		"comment": Comment(b), "end": EndPage(b), "title": PullTitle(b), "report": Markdown(b),
 		"pull":   strings.Replace(PullBody(b, template), "\n\nCloses #12\n\n", "\n\n", 1), // the one that is meant
 		"status": Status(b), "check title": title, "check summary": summary, "check text": text,
 	}

@@ -35,7 +35,11 @@ func Status(b Build) string {
 	}
 	p = append(p, section{text: places(b)})
 	if b.CommentURL != "" {
-		p = append(p, section{text: "Follow it in the " + link("tracking comment", b.CommentURL) + "."})
+		says := "Follow it in the "
+		if b.State.Final() {
+			says = "The rest is in the "
+		}
+		p = append(p, section{text: says + link("tracking comment", b.CommentURL) + "."})
 	}
 	return append(p, section{text: footer(b)}).limited(bodyLimit, runes)
 }

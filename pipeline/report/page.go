@@ -149,7 +149,9 @@ func table(heading, what string, header []string, rows [][]string) section {
 
 func row(cells []string) string { return "| " + strings.Join(cells, " | ") + " |" }
 
-// count is "1 issue", "2 issues", "no issues".
+// Count is "1 issue", "2 issues", "no issues".
+func Count(n int, what string) string { return count(n, what) }
+
 func count(n int, what string) string {
 	if n == 0 {
 		return "no " + plural(n, what)

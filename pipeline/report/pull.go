@@ -61,7 +61,7 @@ func PullBody(b Build, template string) string {
 // pull request and in report.md.
 func account(b Build) page {
 	return page{
-		requirementTable(b), commandTable(b), issueTable(b), debtTable(b.Debt),
+		requirementTable(b), commandTable(b), issueTable(b), debtTable(b.Debt), paidList(b),
 		skippedList(b), keptTable(b), costTable(b), notes(b, 20),
 	}
 }

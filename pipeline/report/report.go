@@ -83,6 +83,9 @@ type Build struct {
 	Costs        []Cost        `json:"costs,omitempty"`
 	Notes        []string      `json:"notes,omitempty"` // things to know that are no debt
 
+	Follows *Follow     `json:"follows,omitempty"` // what a follow-up goes on with
+	Paid    []debt.Item `json:"paid,omitempty"`    // of earlier debt, by what a follow-up did
+
 	Pull       *Pull   `json:"pull,omitempty"`
 	Checks     []Check `json:"checks,omitempty"`
 	CommentURL string  `json:"comment_url,omitempty"`
@@ -230,6 +233,12 @@ type Pull struct {
 	Number int    `json:"number"`
 	Draft  bool   `json:"draft"`
 	URL    string `json:"url"`
+}
+
+// A Follow is the pull request that a follow-up goes on with, and what for.
+type Follow struct {
+	Pull int    `json:"pull"`
+	Work string `json:"work"` // feedback, findings, text, ci or conflicts
 }
 
 // A Check is a check run as read back from the forge.

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
+
+	"github.com/slipway-dev/slipway/pipeline/finding"
 )
 
 // The sizes of what one lens is shown.
@@ -59,6 +61,27 @@ func (p patch) within(path string, old bool, first, last int) bool {
 		}
 	}
 	return false
+}
+
+// anchor are the lines, of those from first to last, that are in the first hunk
+// which has any of them.
+func (p patch) anchor(path string, old bool, first, last int) finding.Lines {
+	for _, f := range p.byName[path] {
+		if old && f.OldName != path || !old && f.NewName != path {
+			continue
+		}
+		for _, h := range f.TextFragments {
+			from, n := h.NewPosition, h.NewLines
+			if old {
+				from, n = h.OldPosition, h.OldLines
+			}
+			at := finding.Lines{First: max(first, int(from)), Last: min(last, int(from+n)-1)}
+			if first > 0 && at.First <= at.Last {
+				return at
+			}
+		}
+	}
+	return finding.Lines{}
 }
 
 // changedLines counts what was added and removed.

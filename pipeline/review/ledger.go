@@ -24,6 +24,9 @@ type ledger struct {
 	// active are to be judged: first the carried ones, then the new ones by slot
 	// and place.
 	active []*candidate
+	judged int // of the active: verifiers were given these
+	// stated is what code found without asking anybody; see facts.
+	stated []finding.Entry
 }
 
 // entries are all entries, those of the earlier review first.
@@ -32,41 +35,92 @@ func (l *ledger) entries() []finding.Entry {
 	for _, c := range l.active {
 		out = append(out, c.Entry)
 	}
-	return out
+	return append(out, l.stated...)
 }
 
-// gather makes the ledger: what the earlier review left, then what the lenses
-// claim. Claims that are one fault are one candidate.
-func (r *run) gather(ctx context.Context, slots []slot[Subject, Remarks], remarks []Remarks) (*ledger, error) {
-	l := &ledger{}
-	if r.target.Earlier != nil {
-		for _, e := range r.target.Earlier.Findings {
-			if e.State == finding.Fixed || e.Verdict == finding.Rejected {
-				l.closed = append(l.closed, e)
-				continue
+// unjudged are the active entries that no verifier was given yet.
+func (l *ledger) unjudged() []*candidate {
+	from := l.judged
+	l.judged = len(l.active)
+	return l.active[from:]
+}
+
+// recall takes in what the earlier review left.
+func (r *run) recall(ctx context.Context, l *ledger) error {
+	if r.target.Earlier == nil {
+		return nil
+	}
+	for _, e := range r.target.Earlier.Findings {
+		if e.State.Live() && slices.Contains(r.target.Dismissed, e.ID) {
+			e.State = finding.Dismissed
+		}
+		switch {
+		case isFact(e):
+			l.stated = append(l.stated, e)
+		case e.State == finding.Dismissed:
+			closed, err := r.dismissed(ctx, e)
+			if err != nil {
+				return err
 			}
+			l.closed = append(l.closed, closed)
+		case !e.State.Live() || e.Verdict == finding.Rejected:
+			l.closed = append(l.closed, e)
+		default:
 			c, err := r.carry(ctx, e)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			l.active = append(l.active, c)
 		}
 	}
-	carried := len(l.active)
+	return nil
+}
+
+// dismissed looks whether the code that a person judged is what it was.
+func (r *run) dismissed(ctx context.Context, e finding.Entry) (finding.Entry, error) {
+	moved := e
+	quoted, err := r.place(ctx, &moved)
+	switch {
+	case err != nil:
+		return e, err
+	case quoted && moved.Side == e.Side:
+		return moved, nil
+	case e.Quote != "" || e.Path == "":
+		e.State = finding.Superseded
+		return e, nil
+	}
+	before, err := r.lines(ctx, r.target.Earlier.Head, r.known(e.Path))
+	if err != nil {
+		return e, err
+	}
+	after, err := r.lines(ctx, r.target.Head, r.known(e.Path))
+	if err == nil && !slices.Equal(before, after) {
+		e.State = finding.Superseded
+	}
+	return e, err
+}
+
+// gather adds what slots claim. Claims that are one fault are one candidate; one
+// that a person dismissed is none.
+func (r *run) gather(ctx context.Context, l *ledger, slots []slot[Subject, Remarks], remarks []Remarks) error {
+	known := len(l.active)
 	for i, s := range slots {
 		found, err := r.placed(ctx, s.lens, remarks[i])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, c := range found {
-			if known := slices.IndexFunc(l.active, func(o *candidate) bool { return same(o.Entry, c.Entry) }); known >= 0 {
-				l.active[known].agree(c)
+			if slices.ContainsFunc(l.closed, func(o finding.Entry) bool { return o.State == finding.Dismissed && same(o, c.Entry) }) {
+				continue
+			}
+			if at := slices.IndexFunc(l.active, func(o *candidate) bool { return same(o.Entry, c.Entry) }); at >= 0 {
+				l.active[at].agree(c)
 			} else {
 				l.active = append(l.active, c)
 			}
 		}
 	}
-	return l, r.name(ctx, l, carried)
+	return r.name(ctx, l, known)
 }
 
 // carry takes a finding of the earlier review to where its code is now.
@@ -91,7 +145,7 @@ func (r *run) placed(ctx context.Context, lens string, said Remarks) ([]*candida
 	for _, m := range said.Findings {
 		c := &candidate{lenses: []string{lens}, Entry: finding.Entry{
 			Finding: m.Finding, Lens: lens, EndLine: m.EndLine, Side: m.Side, Quote: m.Quote,
-			FailureScenario: m.FailureScenario, Agreement: 1, State: finding.New,
+			FailureScenario: m.FailureScenario, Replacement: m.Replacement, Agreement: 1, State: finding.New,
 		}}
 		var err error
 		if c.quoted, err = r.place(ctx, &c.Entry); err != nil {
@@ -116,7 +170,7 @@ func (c *candidate) agree(other *candidate) {
 		c.Severity = other.Severity
 	}
 	if other.quoted && !c.quoted {
-		c.quoted, c.Quote, c.Outside = true, other.Quote, other.Outside
+		c.quoted, c.Quote, c.Outside, c.Anchor, c.Replacement = true, other.Quote, other.Outside, other.Anchor, other.Replacement
 		c.Side, c.StartLine, c.EndLine = other.Side, other.StartLine, other.EndLine
 	}
 }
@@ -142,11 +196,14 @@ func same(a, b finding.Entry) bool {
 }
 
 // name gives each new candidate its fingerprint. What is raised again after it
-// was rejected or fixed takes the place of its old entry.
+// was rejected or fixed takes the place and the number of its old entry.
 func (r *run) name(ctx context.Context, l *ledger, carried int) error {
 	taken := map[string]bool{}
 	for _, c := range l.active[:carried] {
 		taken[c.ID] = true
+	}
+	for _, e := range l.closed {
+		taken[e.ID] = e.State == finding.Superseded || e.State == finding.Dismissed
 	}
 	for _, c := range l.active[carried:] {
 		text, err := r.lines(ctx, r.commit(c.Side), c.Path)
@@ -159,7 +216,10 @@ func (r *run) name(ctx context.Context, l *ledger, carried int) error {
 			c.ID = fmt.Sprintf("%s-%d", id, n)
 		}
 		taken[c.ID] = true
+		if old := slices.IndexFunc(l.closed, func(e finding.Entry) bool { return e.ID == c.ID }); old >= 0 {
+			c.Number = l.closed[old].Number
+			l.closed = slices.Delete(l.closed, old, old+1)
+		}
 	}
-	l.closed = slices.DeleteFunc(l.closed, func(e finding.Entry) bool { return taken[e.ID] })
 	return nil
 }

@@ -34,6 +34,7 @@ const (
 	Binary     Reason = "binary"
 	TooLarge   Reason = "too large"
 	Ignored    Reason = "ignored"
+	Unasked    Reason = "not asked for"
 	Unreadable Reason = "unreadable" // git lists it, and its diff does not show it
 )
 
@@ -61,10 +62,17 @@ const (
 // survey is what a review looks at.
 type survey struct {
 	manifest Manifest
-	whole    patch           // base to head: where findings may stand
+	changed  []repo.Change   // base to head
+	whole    patch           // likewise: where findings may stand
 	files    []*gitdiff.File // what is new since the last review, or all
 	// incremental says that there is an earlier review that this one goes on from.
 	incremental bool
+}
+
+// reviewed reports whether a path is one that agents look at.
+func (s survey) reviewed(name string) bool {
+	i, ok := slices.BinarySearchFunc(s.manifest, name, func(p Path, name string) int { return strings.Compare(p.Path, name) })
+	return ok && s.manifest[i].Skipped == ""
 }
 
 // look reads the diff and decides what of it is reviewed. After an earlier
@@ -76,7 +84,7 @@ func look(ctx context.Context, at Site, t Target, o Options) (survey, error) {
 	}
 	recent, recentChanged := whole, changed
 	kept := map[string]Path{}
-	s := survey{whole: whole, incremental: t.Earlier != nil && t.Earlier.Base == t.Base}
+	s := survey{changed: changed, whole: whole, incremental: t.Earlier != nil && t.Earlier.Base == t.Base && !t.Full}
 	if s.incremental {
 		if recentChanged, recent, err = read(ctx, at, t.Earlier.Head, t.Head); err != nil {
 			return survey{}, err
@@ -127,6 +135,8 @@ func skip(ctx context.Context, at Site, t Target, o Options, c repo.Change, file
 	switch {
 	case matches(o.Ignore, c.Path):
 		return Ignored, nil
+	case len(o.Only) > 0 && !matches(o.Only, c.Path):
+		return Unasked, nil
 	case slices.ContainsFunc(strings.Split(path.Dir(c.Path), "/"), func(dir string) bool { return slices.Contains(vendorDirs, dir) }):
 		return Vendored, nil
 	case slices.Contains(lockFiles, path.Base(c.Path)):
@@ -160,10 +170,11 @@ func skip(ctx context.Context, at Site, t Target, o Options, c repo.Change, file
 }
 
 // matches reports whether a pattern of path.Match fits the path, its last part,
-// or a directory above it.
+// or a directory above it. As all three are tried, **/ in front and /** behind
+// say nothing more.
 func matches(patterns []string, name string) bool {
 	for _, pattern := range patterns {
-		pattern = strings.TrimSuffix(pattern, "/")
+		pattern = strings.TrimPrefix(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), "/**"), "**/")
 		if ok, _ := path.Match(pattern, path.Base(name)); ok {
 			return true
 		}

@@ -63,7 +63,12 @@ func (r *run) place(ctx context.Context, e *finding.Entry) (quoted bool, err err
 			break
 		}
 	}
-	e.Outside = !r.survey.whole.within(e.Path, e.Side == finding.OldSide, e.StartLine, max(e.StartLine, e.EndLine))
+	last := max(e.StartLine, e.EndLine)
+	if text, err := r.lines(ctx, r.commit(e.Side), e.Path); err != nil || !exact(text, e.Quote, e.StartLine, last) || e.Side == finding.OldSide {
+		e.Replacement = "" // nobody knows what it would replace
+	}
+	e.Anchor = r.survey.whole.anchor(e.Path, e.Side == finding.OldSide, e.StartLine, last)
+	e.Outside = !r.survey.whole.within(e.Path, e.Side == finding.OldSide, e.StartLine, last)
 	return quoted, nil
 }
 
@@ -92,6 +97,19 @@ func (r *run) stands(ctx context.Context, name, quote string) (bool, error) {
 	}
 	_, _, ok := locate(text, quote, 0)
 	return ok, nil
+}
+
+// exact reports whether the lines first to last are the quote, indentation aside.
+func exact(text []string, quote string, first, last int) bool {
+	var want []string
+	for l := range strings.Lines(strings.Trim(quote, "\r\n")) {
+		want = append(want, strings.TrimSpace(l))
+	}
+	if first < 1 || last > len(text) || len(want) != last-first+1 {
+		return false
+	}
+	at, _, ok := nearest(text[first-1:last], want, 1, func(line, quoted string) bool { return line == quoted })
+	return ok && at == 1
 }
 
 // minPart is the length from which a quote may be a part of a line.

@@ -47,10 +47,18 @@ type Target struct {
 	// criteria the lens that compares the change with them is left out.
 	Criteria []string
 	Evidence evidence.Result // the engine's own runs on Head, if there were any
+	// Before are the same runs on Base: what fails on Head alone is a finding. Nil
+	// where nobody compares.
+	Before *evidence.Result
+	// Guide is how the repository wants to be reviewed, by the base's word.
+	Guide string
 	// Earlier is the last review, if there was one. Its findings are looked at
 	// again: each is fixed or still open. If it had the same base, only what
-	// changed since its head is new.
+	// changed since its head is new, unless Full.
 	Earlier *Result
+	Full    bool
+	// Dismissed are the ids of findings of the last review that people closed since.
+	Dismissed []string
 }
 
 // Options say how a review is done and what of it counts.
@@ -59,10 +67,17 @@ type Options struct {
 	MaxConcurrency int           // slots at work at once; 0 means batch.DefaultConcurrency. The crew's own slots bound it too
 	Timeout        time.Duration // of each slot, with the wait for a slot of the crew; 0 means none
 	Ignore         []string      // paths not to be reviewed: patterns of path.Match, for a path, its last part, or a directory above it
+	Only           []string      // likewise, of the paths that are; none: all
+	Audit          bool          // one more agent looks for what all lenses missed
+	Inert          bool          // no agent runs a command: the code is of somebody whom nobody trusts
 	Severity       finding.Severity
 	MinConfidence  int // per cent
+	// Over, once it is closed, lets no agent start and stops those at work; what is
+	// known by then is the result. OverWhy is asked after that, for people.
+	Over    <-chan struct{}
+	OverWhy func() string
 	// Emit hears the events of the batches <key>/lenses and <key>/verifiers, the
-	// latter when the former has ended. It may be nil.
+	// latter when the former has ended, then those of the audit. It may be nil.
 	Emit func(batch.Event)
 }
 
@@ -70,6 +85,11 @@ type Options struct {
 type Result struct {
 	Base string `json:"base"`
 	Head string `json:"head"`
+	// Since is the head of the last review, where only what came after it is new.
+	Since string `json:"since,omitempty"`
+	// Severity and MinConfidence are those that Open goes by.
+	Severity      finding.Severity `json:"severity,omitempty"`
+	MinConfidence int              `json:"min_confidence,omitempty"`
 	// Findings are all that were claimed, with their verdicts: those of the
 	// earlier review first, then by lens and place.
 	Findings []finding.Entry `json:"findings,omitempty"`
@@ -77,8 +97,10 @@ type Result struct {
 	Open       []finding.Entry `json:"open,omitempty"`
 	Incomplete []Incomplete    `json:"incomplete,omitempty"`
 	Manifest   Manifest        `json:"manifest"`
-	Status     batch.State     `json:"status"`  // of the slots of this review, lenses and verifiers
-	Receipt    batch.Receipt   `json:"receipt"` // likewise
+	Todos      []Todo          `json:"todos,omitempty"`    // that the change adds
+	Untested   []string        `json:"untested,omitempty"` // code that it changes, where it changes no test at all
+	Status     batch.State     `json:"status"`             // of the slots of this review, lenses and verifiers
+	Receipt    batch.Receipt   `json:"receipt"`            // likewise
 }
 
 // Incomplete is a slot that did not do its work.
@@ -92,8 +114,11 @@ type Incomplete struct {
 
 // Clean reports that there is nothing to act on and that this is known: nothing
 // is open, and nothing that should have been looked at was not.
-func (r Result) Clean() bool {
-	return len(r.Open) == 0 && len(r.Incomplete) == 0 && r.Receipt.Whole() &&
+func (r Result) Clean() bool { return len(r.Open) == 0 && r.Whole() }
+
+// Whole reports that all was looked at that should have been.
+func (r Result) Whole() bool {
+	return len(r.Incomplete) == 0 && r.Receipt.Whole() &&
 		!slices.ContainsFunc(r.Manifest, func(p Path) bool { return p.Skipped == Unreadable })
 }
 
@@ -106,44 +131,90 @@ func Run(ctx context.Context, crew *agent.Crew, at Site, t Target, o Options) (R
 		return Result{}, err
 	}
 	r := newRun(crew, at, t, o, s)
-	lenses := r.lensSlots()
-	remarks, looked, err := ask(ctx, r, "lenses", lenses)
-	if err != nil {
+	l := &ledger{}
+	if err := r.recall(ctx, l); err != nil {
 		return Result{}, err
 	}
-	l, err := r.gather(ctx, lenses, remarks)
-	if err != nil {
+	if err := r.search(ctx, l, "lenses", "verify", r.lensSlots()); err != nil {
 		return Result{}, err
 	}
-	shards := r.shards(l.active)
-	verdicts, verified, err := ask(ctx, r, "verifiers", shards)
-	if err != nil {
-		return Result{}, err
+	if audit := r.auditSlots(l); len(audit) > 0 {
+		if err := r.search(ctx, l, "audit", "audit-verify", audit); err != nil {
+			return Result{}, err
+		}
 	}
-	if err := r.settle(ctx, l.active, shards, verdicts, verified); err != nil {
-		return Result{}, err
-	}
+	l.state(facts(s, t))
+	return r.result(l), nil
+}
 
-	result := Result{
-		Base: t.Base, Head: t.Head, Findings: l.entries(), Manifest: s.manifest,
-		Status:  batch.StatusOf(slices.Concat(looked.records(), verified.records())),
-		Receipt: sum(looked.Receipt, verified.Receipt),
+// search has slots look at the change and others refute what they claim, with
+// what earlier reviews left when it is the first search.
+func (r *run) search(ctx context.Context, l *ledger, round, verifier string, slots []slot[Subject, Remarks]) error {
+	remarks, looked, err := ask(ctx, r, round, slots)
+	if err != nil {
+		return err
 	}
+	if err := r.gather(ctx, l, slots, remarks); err != nil {
+		return err
+	}
+	judged := l.unjudged()
+	shards := r.shards(verifier, judged)
+	name := "verifiers"
+	if round != "lenses" {
+		name = round + "-verifiers"
+	}
+	verdicts, verified, err := ask(ctx, r, name, shards)
+	if err != nil {
+		return err
+	}
+	if err := r.settle(ctx, judged, shards, verdicts, verified); err != nil {
+		return err
+	}
+	r.records = append(r.records, slices.Concat(looked.records(), verified.records())...)
+	r.receipt = sum(r.receipt, sum(looked.Receipt, verified.Receipt))
+	r.gaps = slices.Concat(r.gaps, gaps(r.target.Head, slots, looked), gaps(r.target.Head, shards, verified))
+	return nil
+}
+
+// result is what came of it all.
+func (r *run) result(l *ledger) Result {
+	t, s := r.target, r.survey
+	result := Result{
+		Base: t.Base, Head: t.Head, Severity: r.options.Severity, MinConfidence: r.options.MinConfidence, Findings: l.entries(), Manifest: s.manifest, Todos: todos(s), Untested: untested(s),
+		Status: batch.StatusOf(r.records), Receipt: r.receipt,
+	}
+	number(result.Findings)
 	for _, e := range result.Findings {
-		if e.Counts(o.Severity, o.MinConfidence) {
+		if e.Counts(r.options.Severity, r.options.MinConfidence) {
 			result.Open = append(result.Open, e)
 		}
 	}
-	if s.incremental { // what nobody looked at then, nobody looks at now
+	if s.incremental {
+		result.Since = t.Earlier.Head
+		// What nobody looked at then, nobody looks at now.
 		for _, gap := range t.Earlier.Incomplete {
 			if gap.Lens != "" {
 				result.Incomplete = append(result.Incomplete, gap)
 			}
 		}
 	}
-	result.Incomplete = append(result.Incomplete, gaps(t.Head, lenses, looked)...)
-	result.Incomplete = append(result.Incomplete, gaps(t.Head, shards, verified)...)
-	return result, nil
+	result.Incomplete = append(result.Incomplete, r.gaps...)
+	return result
+}
+
+// number names the findings that people are told of. A number is never given to
+// another one.
+func number(all []finding.Entry) {
+	last := 0
+	for _, e := range all {
+		last = max(last, e.Number)
+	}
+	for i := range all {
+		if e := &all[i]; e.Number == 0 && e.Verdict != finding.Rejected {
+			last++
+			e.Number = last
+		}
+	}
 }
 
 // run is one review under way, owned by Run's goroutine but for the desk.
@@ -155,4 +226,8 @@ type run struct {
 	survey  survey
 	desk    *desk
 	texts   map[string][]string // lines of files by commit and path, nil where there is none
+
+	records []batch.Record // of all slots so far
+	receipt batch.Receipt  // likewise
+	gaps    []Incomplete   // likewise
 }

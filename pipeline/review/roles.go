@@ -3,6 +3,7 @@ package review
 import (
 	"embed"
 	"fmt"
+	"slices"
 
 	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/evidence"
@@ -13,7 +14,10 @@ import (
 //go:embed prompts/*.md
 var prompts embed.FS
 
-var tools = []runtime.Tool{runtime.Read, runtime.Glob, runtime.Grep, runtime.Bash}
+var (
+	readTools = []runtime.Tool{runtime.Read, runtime.Glob, runtime.Grep}
+	tools     = append(slices.Clone(readTools), runtime.Bash)
+)
 
 // LensRole is the name of the role that every lens is asked as.
 const LensRole = "lens"
@@ -26,6 +30,7 @@ type Lens struct {
 	// large one is not cut into chunks for it.
 	Whole bool
 	role  agent.Role[Subject, Remarks]
+	brief string // what a repository's own lens looks for, by its word
 }
 
 // Lenses are the default ones. Each is asked for two or three checks, because
@@ -44,6 +49,9 @@ func Lenses() []Lens {
 		lens("undirected", "looks for anything that the other lenses have no name for."),
 	}
 }
+
+// auditor is asked when the lenses are done.
+var auditor = whole(lens("audit", "looks for what all the other lenses missed."))
 
 // intent compares the change with what was asked for: without a goal there is
 // nothing for it to do.
@@ -66,8 +74,11 @@ type Subject struct {
 	Criteria    []string
 	Diff        string // empty when it is too large: then there is an outline
 	Outline     string
-	Part, Parts int  // from 1; Parts is 1 when the diff is whole
-	Incremental bool // the diff begins where the last review ended
+	Part, Parts int      // from 1; Parts is 1 when the diff is whole
+	Incremental bool     // the diff begins where the last review ended
+	Guide       string   // of the repository: how it wants to be reviewed
+	Brief       string   // of a repository's own lens: what it looks for
+	Known       []string // what others found, for the audit
 	Evidence    evidence.Result
 }
 
@@ -83,6 +94,7 @@ type Remark struct {
 	Side            finding.Side `json:"side,omitempty"` // old: the lines were removed
 	Quote           string       `json:"quote,omitempty"`
 	FailureScenario string       `json:"failure_scenario,omitempty"`
+	Replacement     string       `json:"replacement,omitempty"` // of exactly the quoted lines
 }
 
 // checkRemarks wants remarks that can be placed, ranked and told apart.

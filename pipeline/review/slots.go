@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/batch"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
@@ -57,10 +58,11 @@ func (r *run) lensSlots() []slot[Subject, Remarks] {
 		if l.Name == intent && t.Goal == "" && len(t.Criteria) == 0 {
 			continue
 		}
-		in := Subject{Goal: t.Goal, Criteria: t.Criteria, Parts: 1, Part: 1, Incremental: r.survey.incremental, Evidence: t.Evidence}
+		in := r.subject()
+		in.Brief = l.brief
 		if l.Whole && len(parts) > 1 {
 			in.Outline = outline(r.survey.files)
-			slots = append(slots, slot[Subject, Remarks]{l.Name, l.Name, l.role, in})
+			slots = append(slots, slot[Subject, Remarks]{l.Name, l.Name, inert(r.options, l.role), in})
 			continue
 		}
 		in.Parts = len(parts)
@@ -70,10 +72,45 @@ func (r *run) lensSlots() []slot[Subject, Remarks] {
 			if len(parts) > 1 {
 				name = fmt.Sprintf("%s/chunk-%02d", l.Name, i+1)
 			}
-			slots = append(slots, slot[Subject, Remarks]{name, l.Name, l.role, in})
+			slots = append(slots, slot[Subject, Remarks]{name, l.Name, inert(r.options, l.role), in})
 		}
 	}
 	return slots
+}
+
+// auditSlots is the one agent that is told what all others found.
+func (r *run) auditSlots(l *ledger) []slot[Subject, Remarks] {
+	parts := cut(r.survey.files)
+	if !r.options.Audit || len(parts) == 0 {
+		return nil
+	}
+	in := r.subject()
+	for _, c := range l.active {
+		if c.Verdict != finding.Rejected {
+			in.Known = append(in.Known, c.String())
+		}
+	}
+	if len(parts) > 1 {
+		in.Outline = outline(r.survey.files)
+	} else {
+		in.Diff = parts[0]
+	}
+	return []slot[Subject, Remarks]{{auditor.Name, auditor.Name, inert(r.options, auditor.role), in}}
+}
+
+// subject is what all lenses are told.
+func (r *run) subject() Subject {
+	t := r.target
+	return Subject{Goal: t.Goal, Criteria: t.Criteria, Guide: t.Guide, Parts: 1, Part: 1, Incremental: r.survey.incremental, Evidence: t.Evidence}
+}
+
+// inert takes from a role what could run the code that is reviewed, where the
+// options want that.
+func inert[In, Out any](o Options, role agent.Role[In, Out]) agent.Role[In, Out] {
+	if o.Inert {
+		role.Tools = readTools
+	}
+	return role
 }
 
 // outline names the files of a large change and the places of their hunks.
@@ -140,6 +177,16 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 	// What stops the build stops the batch. Draining does not: calls that run go on.
 	open, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	over := &overError{r.options.OverWhy}
+	finished := make(chan struct{})
+	defer close(finished)
+	go func() {
+		select {
+		case <-r.options.Over:
+			cancel(over)
+		case <-finished:
+		}
+	}()
 	stops := make([]error, len(slots))
 	tasks := make([]batch.Task[Out], len(slots))
 	for i, s := range slots {
@@ -161,8 +208,11 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 	}
 	o := batch.Options{Batch: key, MaxConcurrency: r.options.MaxConcurrency, Timeout: r.options.Timeout, Emit: r.options.Emit}
 	got := batch.Run(open, o, tasks)
-	if open.Err() != nil {
-		return nil, round{}, context.Cause(open)
+	if ctx.Err() != nil {
+		return nil, round{}, context.Cause(ctx)
+	}
+	if cause := context.Cause(open); cause != nil && !errors.Is(cause, over) {
+		return nil, round{}, cause
 	}
 	if err := errors.Join(stops...); err != nil {
 		return nil, round{}, err
@@ -179,6 +229,12 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 	done, err = step.Choose(ctx, r.crew.Journal, key, done)
 	return answers, done, err
 }
+
+// overError ends the slots of a review, and not the review.
+type overError struct{ why func() string }
+
+// Error says why it is over.
+func (e *overError) Error() string { return e.why() }
 
 // answered reads what the completed slots of a recorded round said. The others
 // are not asked again: they may answer this time, and everything after would be

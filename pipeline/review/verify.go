@@ -16,7 +16,7 @@ import (
 const shardSize = 8
 
 // shards deals the candidates out to verifiers, in order.
-func (r *run) shards(all []*candidate) []slot[Docket, Verdicts] {
+func (r *run) shards(name string, all []*candidate) []slot[Docket, Verdicts] {
 	var slots []slot[Docket, Verdicts]
 	for shard := range slices.Chunk(all, shardSize) {
 		in := Docket{Evidence: r.target.Evidence, Diff: r.excerpt(shard)}
@@ -25,7 +25,7 @@ func (r *run) shards(all []*candidate) []slot[Docket, Verdicts] {
 				Finding: c.Finding, EndLine: c.EndLine, Side: c.Side, Quote: c.Quote, FailureScenario: c.FailureScenario,
 			}})
 		}
-		slots = append(slots, slot[Docket, Verdicts]{name: fmt.Sprintf("verify-%02d", len(slots)+1), role: Verifier, in: in})
+		slots = append(slots, slot[Docket, Verdicts]{name: fmt.Sprintf("%s-%02d", name, len(slots)+1), role: inert(r.options, Verifier), in: in})
 	}
 	return slots
 }

@@ -39,6 +39,9 @@ type Tokens = queue.Tokens
 type Options struct {
 	// Has reports whether a commit still exists; nil means every one does.
 	Has func(ctx context.Context, commit string) bool
+	// Before is called with each call and effect that is about to be recorded;
+	// its error keeps the entry from being. Calls overlap.
+	Before func(context.Context, queue.Entry) error
 	// Recorded hears every entry: those found at Open, in order, then each new
 	// one after it is durable. Calls do not overlap.
 	Recorded func(queue.Entry)
@@ -268,6 +271,11 @@ func (j *Journal) append(ctx context.Context, e queue.Entry) (queue.Entry, error
 			j.mu.Lock()
 			defer j.mu.Unlock()
 			return j.byKey[e.Key], nil
+		}
+	}
+	if j.options.Before != nil && e.Kind != queue.Choice {
+		if err := j.options.Before(ctx, e); err != nil {
+			return e, fmt.Errorf("record %s: %w", e.Key, err)
 		}
 	}
 	e, err := j.write(ctx, e)

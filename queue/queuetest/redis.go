@@ -5,6 +5,7 @@ import (
 	"net"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -80,4 +81,17 @@ func (r *Redis) URL() string { return "redis://" + r.Addr() }
 func (r *Redis) Kill() {
 	_ = r.cmd.Process.Kill()
 	_ = r.cmd.Wait() // signal: killed
+}
+
+// Stop makes it stand still, with every connection open, until Continue.
+func (r *Redis) Stop() { r.signal(syscall.SIGSTOP) }
+
+// Continue lets it go on.
+func (r *Redis) Continue() { r.signal(syscall.SIGCONT) }
+
+func (r *Redis) signal(s syscall.Signal) {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(s); err != nil {
+		r.t.Fatal(err)
+	}
 }

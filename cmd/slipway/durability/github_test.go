@@ -250,8 +250,8 @@ func (h *hub) complete(t *testing.T, dead ...seen) (tree string) {
 	if got := git(t, clone, "for-each-ref", "--format=%(refname)"); got != "refs/heads/main\nrefs/heads/"+pulls[0].Head.Ref {
 		t.Errorf("branches\n%s\nwant main and that of the pull request", got)
 	}
-	if len(comments) != 1 || !strings.Contains(comments[0].Body, whole.job.ID) {
-		t.Errorf("comments %+v, want one tracking comment", comments)
+	if len(comments) != 2 || !strings.Contains(comments[0].Body, whole.job.ID) || !strings.Contains(comments[1].Body, " end=1 -->") {
+		t.Errorf("comments %+v, want one tracking comment and one that tells the end", comments)
 	}
 	var checks struct {
 		CheckRuns []thing `json:"check_runs"`

@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
@@ -66,6 +67,15 @@ func (q quiet) EnsureComment(_ context.Context, _ forge.Repo, c forge.Comment) (
 func (quiet) Unlabel(context.Context, forge.Repo, int, string) error { return nil }
 func (quiet) PullTicket(context.Context, forge.Repo, int) (int, bool, error) {
 	return 0, false, nil
+}
+func (quiet) Pull(context.Context, forge.Repo, int) (forge.Pull, bool, error) {
+	return forge.Pull{}, false, nil
+}
+func (quiet) Review(context.Context, forge.Repo, int, int64) (forge.Review, bool, error) {
+	return forge.Review{}, false, nil
+}
+func (quiet) EnsureAnswer(_ context.Context, _ forge.Repo, a forge.Answer) (forge.Answer, error) {
+	return a, nil
 }
 func (quiet) Gone(context.Context, forge.Repo, forge.Ticket, int) (forge.Gone, error) {
 	return forge.Gone{}, nil
@@ -146,7 +156,8 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 		Home:     func(_ context.Context, r pipeline.Request) (forge.Repo, error) { return r.Repo, nil },
 		Approval: func(context.Context, queue.Job, string) (string, error) { return "", nil },
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
-		Proposed: func(context.Context, forge.Repo, int, string) (bool, error) { return false, nil },
+		Proposed: func(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) { return nil, nil },
+		Findings: func(context.Context, forge.Repo, forge.Pull) ([]finding.Entry, error) { return nil, nil },
 		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},

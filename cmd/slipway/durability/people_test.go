@@ -267,8 +267,8 @@ func TestSomebodyPushesAConflict(t *testing.T) {
 			}
 			var comments []thing
 			h.get(t, fmt.Sprintf("/issues/%d/comments", h.ticket.Number), &comments)
-			if len(comments) != 1 || !strings.Contains(comments[0].Body, ref) {
-				t.Errorf("comments %+v, want one that names %s", comments, ref)
+			if len(comments) != 2 || !strings.Contains(comments[0].Body, ref) || !strings.Contains(comments[1].Body, " end=1 -->") {
+				t.Errorf("comments %+v, want one that names %s and one that tells the end", comments, ref)
 			}
 			if got := watched.git(t, "rev-parse", branch); got != theirs {
 				t.Errorf("%s is at %s, want where the person put it, %s", branch, got, theirs)

@@ -34,13 +34,17 @@ func awaitChild(t *testing.T, command string, ended chan error) string {
 	return await("the agent did not start its child", ended, func() bool { return len(children(t, command)) > 0 })
 }
 
+// patience is how long a call of the suite may take where everything else of the
+// machine is busy too. It only ends what would never end.
+const patience = 3 * time.Minute
+
 // await returns once seen is true, or says why that is not to be expected: the
 // run is over, which ended tells, or it takes too long. What ended told can be
 // received again.
 func await(complaint string, ended chan error, seen func() bool) string {
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
-	late := time.After(30 * time.Second)
+	late := time.After(patience + 10*time.Second) // the run ends first, and says more
 	for !seen() {
 		select {
 		case err := <-ended:

@@ -189,7 +189,7 @@ func (s *stage) call() runtime.Call {
 	return runtime.Call{
 		Step: "suite/coder", Role: "coder", System: "You are tested.", Prompt: "Do what is to be done.",
 		Tools: []runtime.Tool{runtime.Read, runtime.Write, runtime.Edit, runtime.Bash, runtime.Glob, runtime.Grep},
-		Dir:   s.c.Dir, Home: s.c.Home, MaxTurns: 10, Timeout: time.Minute,
+		Dir:   s.c.Dir, Home: s.c.Home, MaxTurns: 10, Timeout: patience,
 	}
 }
 
