@@ -71,11 +71,11 @@ func newFlows(t *testing.T) *flows {
 	_, err = f.sim.Install(t.Context(), githubsim.InstallSpec{App: "slipway", Account: "harbour", Repos: []string{"careful"}})
 	must(t, err)
 	for title, end := range map[string]thread{
-		"To be built":     {fullName, 0, report.Succeeded, "succeeded", 1},
+		"To be built":     {fullName, 0, report.Succeeded, "succeeded", 2},
 		"To be refused":   {fullName, 0, "", "needs the role **write**", 1},
-		"To be cancelled": {fullName, 0, report.Canceled, "cancelled by mira", 1},
-		"To be approved":  {careful, 0, report.Succeeded, "succeeded", 2}, // the plan is shown in a comment of its own
-		"To be labelled":  {fullName, 0, report.Succeeded, "succeeded", 1},
+		"To be cancelled": {fullName, 0, report.Canceled, "cancelled by mira", 2},
+		"To be approved":  {careful, 0, report.Succeeded, "succeeded", 3}, // the plan is shown in a comment of its own
+		"To be labelled":  {fullName, 0, report.Succeeded, "succeeded", 2},
 	} {
 		made, err := f.sim.OpenTicket(t.Context(), githubsim.TicketSpec{Repo: end.repo, Title: title, Body: "By name.", By: "mira"})
 		must(t, err)
