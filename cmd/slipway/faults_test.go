@@ -242,7 +242,7 @@ func (f *flows) published(gh *github.Client, title string, b report.Build) {
 // the path that come after so many others.
 func once(kind githubsim.FaultKind, method, path string, after ...int) (all []githubsim.Fault) {
 	for _, n := range after {
-		all = append(all, githubsim.Fault{Kind: kind, Method: method, Path: path, Skip: n, Times: 1, RetryAfter: 2})
+		all = append(all, githubsim.Fault{Kind: kind, Method: method, Path: path, Skip: n, Times: 1, RetryAfter: 3})
 	}
 	return all
 }
@@ -332,7 +332,7 @@ func (f *flows) backUpAfter() func() {
 // silent wants no request of an installation from a refusal of GitHub's until the
 // time that it names. What was on its way then is not held against anybody.
 func (f *flows) silent() func() {
-	const onItsWay = 200 * time.Millisecond
+	const onItsWay = time.Second // on a busy machine
 	var mu sync.Mutex
 	var from, to time.Time
 	refused := 0
@@ -346,7 +346,7 @@ func (f *flows) silent() func() {
 		case x.Status == http.StatusForbidden || x.Status == http.StatusTooManyRequests:
 			refused++
 			if err != nil {
-				after = 1 // the hour's, which is told in whole seconds
+				after = 2 // the hour's, which is told in whole seconds
 			}
 			from, to = now.Add(onItsWay), now.Add(time.Duration(after)*time.Second)
 		case now.After(from) && now.Before(to):
