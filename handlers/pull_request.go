@@ -29,6 +29,14 @@ func (pullRequest) Handles() []string { return []string{"pull_request"} }
 
 // Handle selects by action.
 func (h pullRequest) Handle(ctx context.Context, _, deliveryID string, payload []byte) error {
+	err := h.handle(ctx, deliveryID, payload)
+	if errors.Is(err, forge.ErrNoAccess) {
+		return nil // nobody typed anything, and there is nowhere to say anything
+	}
+	return err
+}
+
+func (h pullRequest) handle(ctx context.Context, deliveryID string, payload []byte) error {
 	e, t, pull, err := h.read(deliveryID, payload)
 	if err != nil || e.Installation == nil { // nobody waits for an answer to a webhook that is not the App's
 		return err
@@ -39,11 +47,7 @@ func (h pullRequest) Handle(ctx context.Context, _, deliveryID string, payload [
 	case "closed":
 		return h.endReviews(ctx, t)
 	case "opened", "reopened", "synchronize":
-		err := h.judge(ctx, t.repo, pull.Number, pull.HeadSHA)
-		if errors.Is(err, forge.ErrNoAccess) {
-			return nil // nobody typed anything, and there is nowhere to say anything
-		}
-		if err != nil {
+		if err := h.judge(ctx, t.repo, pull.Number, pull.HeadSHA); err != nil {
 			return err
 		}
 	case "ready_for_review":

@@ -91,7 +91,7 @@ esac
 			gh := s.hub()
 			all, _, err := gh.Issues.ListComments(t.Context(), "harbour", name, made.Number, nil)
 			must(t, err)
-			if len(all) != 2 { // the command is one
+			if len(all) != 3 { // the command, the tracking comment, and the one that notifies of the end
 				t.Fatalf("%d comments", len(all))
 			}
 			said := strings.ReplaceAll(all[1].GetBody(), "\\", "")

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,11 +70,11 @@ func newFlows(t *testing.T) *flows {
 	_, err = f.sim.Install(t.Context(), githubsim.InstallSpec{App: "slipway", Account: "harbour", Repos: []string{"careful"}})
 	must(t, err)
 	for title, end := range map[string]thread{
-		"To be built":     {fullName, 0, report.Succeeded, "succeeded", 1},
+		"To be built":     {fullName, 0, report.Succeeded, "succeeded", 2},
 		"To be refused":   {fullName, 0, "", "needs the role **write**", 1},
-		"To be cancelled": {fullName, 0, report.Canceled, "cancelled by mira", 1},
-		"To be approved":  {careful, 0, report.Succeeded, "succeeded", 2}, // the plan is shown in a comment of its own
-		"To be labelled":  {fullName, 0, report.Succeeded, "succeeded", 1},
+		"To be cancelled": {fullName, 0, report.Canceled, "cancelled by mira", 2},
+		"To be approved":  {careful, 0, report.Succeeded, "succeeded", 3}, // the plan is shown in a comment of its own
+		"To be labelled":  {fullName, 0, report.Succeeded, "succeeded", 2},
 	} {
 		made, err := f.sim.OpenTicket(t.Context(), githubsim.TicketSpec{Repo: end.repo, Title: title, Body: "By name.", By: "mira"})
 		must(t, err)
@@ -266,13 +265,10 @@ func TestFlowsUnderFaultsOfGitHub(t *testing.T) {
 			faults:    []githubsim.Fault{{Kind: githubsim.FaultDropBefore, Path: "/", Skip: 8}},
 			meanwhile: (*flows).backUpAfter,
 		},
-		"it limits": {
-			faults: slices.Concat(
-				once(githubsim.FaultSecondary, "POST", requests, 2, 17), once(githubsim.FaultTooMany, "GET", requests, 25),
-				once(githubsim.FaultPrimary, "PATCH", requests, 1), once(githubsim.FaultTooMany, "POST", "/app/installations", 4),
-			),
-			meanwhile: (*flows).silent,
-		},
+		"it limits": {faults: slices.Concat(
+			once(githubsim.FaultSecondary, "POST", requests, 2, 17), once(githubsim.FaultTooMany, "GET", requests, 25),
+			once(githubsim.FaultPrimary, "PATCH", requests, 1), once(githubsim.FaultTooMany, "POST", "/app/installations", 4),
+		)},
 		"tokens end all the time": {meanwhile: func(f *flows) func() {
 			var seen atomic.Int64
 			f.sim.Observe(func(githubsim.Exchange) { seen.Add(1) })
@@ -327,36 +323,4 @@ func (f *flows) backUpAfter() func() {
 			must(f.T, err)
 		}
 	}
-}
-
-// silent wants no request of an installation from a refusal of GitHub's until the
-// time that it names. What was on its way then is not held against anybody.
-func (f *flows) silent() func() {
-	const onItsWay = time.Second // on a busy machine
-	var mu sync.Mutex
-	var from, to time.Time
-	refused := 0
-	f.sim.Observe(func(x githubsim.Exchange) {
-		now := time.Now()
-		mu.Lock()
-		defer mu.Unlock()
-		after, err := strconv.Atoi(x.ResponseHeader.Get("Retry-After"))
-		switch {
-		case x.Event != "" || strings.HasPrefix(x.Route, "/app"): // the App has a limit of its own
-		case x.Status == http.StatusForbidden || x.Status == http.StatusTooManyRequests:
-			refused++
-			if err != nil {
-				after = 2 // the hour's, which is told in whole seconds
-			}
-			from, to = now.Add(onItsWay), now.Add(time.Duration(after)*time.Second)
-		case now.After(from) && now.Before(to):
-			f.Errorf("%s %s came %s too early", x.Method, x.URL, to.Sub(now))
-		}
-	})
-	f.Cleanup(func() {
-		if refused < 3 {
-			f.Errorf("GitHub refused %d times: the test saw nothing", refused)
-		}
-	})
-	return func() {}
 }

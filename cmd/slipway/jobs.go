@@ -110,7 +110,7 @@ func lineOf(ctx context.Context, store queue.Store, j queue.Job) (listed, error)
 	if isReview(j) {
 		return listedReview(ctx, store, j)
 	}
-	b, err := pipeline.Read(ctx, store, j.ID)
+	b, err := app.Account(ctx, store, j)
 	line := listed{Build: j.ID, State: b.State, Repo: b.Repo, Ticket: b.Ticket, Title: b.Title, Cost: report.USD(b.CostMicros), Created: j.Created}
 	return line, environment(err)
 }
