@@ -96,7 +96,7 @@ func (s *server) tracked(number int) (bodies []string) {
 	all, _, err := s.hub().Issues.ListComments(s.Context(), "harbour", "greeter", number, nil)
 	must(s.T, err)
 	for _, c := range all {
-		if strings.Contains(c.GetBody(), " run=b-") {
+		if strings.Contains(c.GetBody(), " run=b-") && !strings.Contains(c.GetBody(), " end=") {
 			bodies = append(bodies, c.GetBody())
 		}
 	}

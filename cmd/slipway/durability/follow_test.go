@@ -99,7 +99,7 @@ func TestFollowUpSurvivesKills(t *testing.T) {
 	}
 	var comments []thing
 	h.get(t, "/issues/2/comments", &comments)
-	if len(comments) != 1 || !strings.Contains(comments[0].Body, builds[0].ID) {
-		t.Errorf("comments %+v, want one tracking comment", comments)
+	if len(comments) != 2 || !strings.Contains(comments[0].Body, builds[0].ID+" -->") || !strings.Contains(comments[1].Body, builds[0].ID+" end=1 -->") {
+		t.Errorf("comments %+v, want one tracking comment and one that tells the end", comments)
 	}
 }
