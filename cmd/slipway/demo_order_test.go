@@ -23,6 +23,7 @@ import (
 // comes second is merged by hand, and the tree is the same. Everything that
 // passes between us and GitHub meanwhile is judged by GitHub's descriptions.
 func TestDemoEndsAlikeInEitherOrder(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it runs two whole builds")
 	}

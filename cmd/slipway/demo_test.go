@@ -51,6 +51,7 @@ type ended struct {
 // The demo, as a person starts it: a label on a ticket becomes a draft pull
 // request that says what is in it and what is not, and whose branch builds.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it runs a whole build")
 	}

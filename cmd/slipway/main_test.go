@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -31,6 +32,13 @@ func testMain(m *testing.M) int {
 	slipwayBinary = filepath.Join(dir, "slipway")
 	if out, err := exec.Command("go", "build", "-o", slipwayBinary, ".").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
+		return 1
+	}
+	// Most tests wait for processes, limits and clocks most of the time: more of
+	// them than processors is right.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	code := m.Run()

@@ -83,6 +83,7 @@ func (quiet) Gone(context.Context, forge.Repo, forge.Ticket, int) (forge.Gone, e
 func (quiet) Checks(context.Context, forge.Repo, string) ([]forge.Check, error) {
 	return nil, nil
 }
+func (quiet) RestateCheck(context.Context, forge.Repo, forge.Check) error { return nil }
 func (quiet) EnsureCheck(_ context.Context, _ forge.Repo, c forge.Check) (forge.Check, error) {
 	return c, nil
 }
