@@ -98,7 +98,7 @@ func (a *App) closed(ctx context.Context, r forge.Repo, t forge.Ticket) (gone fo
 			return err
 		case have.GetNumber() != t.Number || !strings.HasSuffix(strings.ToLower(have.GetRepositoryURL()), "/"+strings.ToLower(r.String())):
 			gone.Why = "the ticket was moved to another repository"
-		case have.GetState() == "closed" && have.GetClosedAt().After(t.Taken):
+		case have.GetState() == "closed" && (t.State == "open" || have.GetClosedAt().After(t.Taken)):
 			gone = forge.Gone{Why: "the ticket was closed", Since: have.GetClosedAt().Time}
 		}
 		return nil

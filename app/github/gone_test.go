@@ -45,6 +45,11 @@ func TestGone(t *testing.T) {
 			if still := c.want == "the ticket was closed"; err != nil || (gone.Why == "") != (still || c.want == "") {
 				t.Errorf("of what was asked for later, Gone = %+v, %v", gone, err)
 			}
+			// GitHub counts in seconds: of an open ticket that is closed now, no time is asked.
+			ticket.State = "open"
+			if gone, err = w.app.Gone(t.Context(), w.repo, ticket, 0); err != nil || gone.Why != c.want {
+				t.Errorf("of what was open in the same second, Gone = %+v, %v; want %q", gone, err, c.want)
+			}
 		})
 	}
 }

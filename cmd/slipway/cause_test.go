@@ -20,7 +20,7 @@ import (
 func TestWhatPeopleReadAfterAFault(t *testing.T) {
 	t.Parallel()
 	s := newShore(t)
-	s.hasty, s.conf.Slots.Builds = true, 3
+	s.conf.Slots.Builds = 3
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(s.stand())
@@ -138,7 +138,6 @@ func (s *server) fillsUp(t *testing.T, build string) {
 func TestWhatPeopleReadAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	s := newShore(t)
-	s.hasty = true
 	s.serve(company.but(cast{
 		"sprint_planner.json": planned(`{"name":"add-greet"}`, `{"name":"greet-again","depends_on":["add-greet"]}`),
 		"coder.sh":            "case $step in issue-02/*) exec sleep 600 ;; esac\n" + company["coder.sh"],

@@ -54,7 +54,7 @@ type flows struct {
 func newFlows(t *testing.T) *flows {
 	t.Helper()
 	f := &flows{server: newShore(t), threads: map[string]thread{}}
-	f.hasty, f.conf.Slots.Builds = true, 4
+	f.conf.Slots.Builds = 4
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(f.stand())

@@ -33,15 +33,16 @@ const (
 	fullName   = "harbour/greeter"
 )
 
-// A server is Slipway as slipway serve runs it, with the GitHub stand-in and a
-// repository with one ticket. Everything that passes between the two is judged.
+// A server is Slipway as slipway serve runs it, but that it writes to GitHub
+// without a pause, with the GitHub stand-in and a repository with one ticket.
+// Everything that passes between the two is judged. The pause has tests of its own
+// beside app/github, and the demo keeps it.
 type server struct {
 	*testing.T
 	sim      *githubsim.Server
 	conf     config.Server
 	store    *queue.SQLite
 	cast     string       // directory of the agents
-	hasty    bool         // Slipway writes without a pause, which has tests of its own
 	listener net.Listener // of the next Slipway
 	url      string       // of the webhook
 	ticket   int
@@ -131,11 +132,7 @@ func (s *server) serve(agents cast, tune ...func(*pipeline.Engine)) (slipway *ap
 	for _, with := range tune {
 		with(engine)
 	}
-	var store queue.Store = s.store
-	if s.hasty {
-		store = hasty{s.store}
-	}
-	slipway, err = app.New(s.conf, store, engine, quiet)
+	slipway, err = app.New(s.conf, hasty{s.store}, engine, quiet)
 	must(s.T, err)
 	ctx, cancel := context.WithCancel(s.Context())
 	served := make(chan error, 1)

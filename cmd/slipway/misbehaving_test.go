@@ -182,7 +182,7 @@ func gone(t testing.TB, command string) {
 
 func until(t testing.TB, limit time.Duration, otherwise string, is func() bool) {
 	t.Helper()
-	look := time.NewTicker(20 * time.Millisecond)
+	look := time.NewTicker(100 * time.Millisecond)
 	defer look.Stop()
 	late := time.After(limit)
 	for !is() {

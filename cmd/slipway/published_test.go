@@ -25,7 +25,6 @@ func TestPublishedWebhooks(t *testing.T) {
 		t.Fatalf("%d examples", len(examples))
 	}
 	s := newShore(t)
-	s.hasty = true
 	s.serve(company)
 	s.ticket = s.open("Greet people") // the examples speak of issue 1 and pull request 2
 	_, err = s.sim.Commit(t.Context(), githubsim.CommitSpec{Repo: fullName, Branch: "topic", By: "mira", Message: "Say", Files: map[string]string{"a": "b"}})

@@ -158,6 +158,7 @@ func TestHundredDeliveriesSurviveAKill(t *testing.T) {
 		Settings: func(context.Context, forge.Repo) ([]config.Setting, error) { return nil, nil },
 		Proposed: func(context.Context, forge.Repo, int, string) ([]handlers.Proposal, error) { return nil, nil },
 		Findings: func(context.Context, forge.Repo, forge.Pull) ([]finding.Entry, error) { return nil, nil },
+		Reviewed: func(context.Context, queue.Job) (report.Review, error) { return report.Review{}, nil },
 		Decide: func(ctx context.Context, _ string, decide func(context.Context) (handlers.Decision, error)) (handlers.Decision, error) {
 			return decide(ctx)
 		},
@@ -295,7 +296,7 @@ func TestLabelAndCommentAtOnceAreOneBuild(t *testing.T) {
 	h.get(t, fmt.Sprintf("/issues/%d/comments", h.ticket.Number), &comments)
 	for _, c := range comments {
 		switch {
-		case c.User.Login == maintainer:
+		case c.User.Login == maintainer, strings.Contains(c.Body, " end=1 -->"):
 		case strings.Contains(c.Body, "No second build was started"):
 			answers = append(answers, c)
 		default:
