@@ -158,7 +158,7 @@ type held struct {
 }
 
 func (h held) Run(ctx context.Context, c runtime.Call, emit func(runtime.Event)) (runtime.Result, error) {
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for c.Step == h.step {
 		landed, err := h.landed(ctx)

@@ -165,7 +165,7 @@ func eventually(t *testing.T, atMost time.Duration, fn func() string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), atMost)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		problem := fn()

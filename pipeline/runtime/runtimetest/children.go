@@ -42,7 +42,7 @@ const patience = 3 * time.Minute
 // run is over, which ended tells, or it takes too long. What ended told can be
 // received again.
 func await(complaint string, ended chan error, seen func() bool) string {
-	poll := time.NewTicker(20 * time.Millisecond)
+	poll := time.NewTicker(100 * time.Millisecond)
 	defer poll.Stop()
 	late := time.After(patience + 10*time.Second) // the run ends first, and says more
 	for !seen() {
