@@ -37,7 +37,7 @@ func testMain(m *testing.M) int {
 	// Most tests wait for processes, limits and clocks most of the time: more of
 	// them than processors is right.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "4"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
