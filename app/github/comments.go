@@ -82,10 +82,22 @@ func (d desk) createComment(ctx context.Context, want forge.Comment) (*github.Is
 		_, _, err := c.Issues.CreateComment(ctx, d.repo.Owner, d.repo.Name, want.Ticket, &github.IssueComment{Body: &want.Body})
 		return err
 	})
+	have, err := written(failed, func() (*github.IssueComment, error) { return d.oldest(ctx, want) })
+	if errors.Is(err, errNotFound) {
+		err = fmt.Errorf("comment on #%d in %s: %w", want.Ticket, d.repo, err)
+	}
+	return have, err
+}
+
+var errNotFound = errors.New("it was written and cannot be found")
+
+// written finds what a request wrote that GitHub may have carried out though it
+// failed. One that was surely refused wrote nothing.
+func written[T any](failed error, find func() (*T, error)) (*T, error) {
 	if failed != nil && !uncertain(failed) {
 		return nil, failed
 	}
-	have, err := d.oldest(ctx, want)
+	have, err := find()
 	switch {
 	case err != nil:
 		return nil, errors.Join(failed, err)
@@ -94,7 +106,7 @@ func (d desk) createComment(ctx context.Context, want forge.Comment) (*github.Is
 	case failed != nil:
 		return nil, failed
 	default:
-		return nil, fmt.Errorf("comment on #%d in %s: it was created and cannot be found", want.Ticket, d.repo)
+		return nil, errNotFound
 	}
 }
 

@@ -169,20 +169,11 @@ func (d desk) createAnswer(ctx context.Context, want forge.Answer) (*github.Pull
 		_, err = c.Do(ctx, req, nil)
 		return err
 	})
-	if failed != nil && !uncertain(failed) {
-		return nil, failed
+	have, err := written(failed, func() (*github.PullRequestComment, error) { return d.answered(ctx, want) })
+	if errors.Is(err, errNotFound) {
+		err = fmt.Errorf("answer in a thread of #%d in %s: %w", want.Pull, d.repo, err)
 	}
-	have, err := d.answered(ctx, want)
-	switch {
-	case err != nil:
-		return nil, errors.Join(failed, err)
-	case have != nil:
-		return have, nil
-	case failed != nil:
-		return nil, failed
-	default:
-		return nil, fmt.Errorf("answer in a thread of #%d in %s: it was written and cannot be found", want.Pull, d.repo)
-	}
+	return have, err
 }
 
 func (d desk) editAnswer(ctx context.Context, id int64, body string) (have *github.PullRequestComment, err error) {

@@ -41,16 +41,7 @@ type reviewEvent struct {
 
 // follow shows entries until ctx ends.
 func (v *reviewView) follow(ctx context.Context, store queue.Store) {
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		v.catchUp(ctx, store)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	again(ctx, func() { v.catchUp(ctx, store) })
 }
 
 // catchUp shows the entries that are there and not shown yet.

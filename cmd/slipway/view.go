@@ -41,10 +41,15 @@ func isTerminal(f *os.File) bool {
 
 // follow shows entries until ctx ends.
 func (v *view) follow(ctx context.Context, store queue.Store) {
+	again(ctx, func() { v.catchUp(ctx, store) })
+}
+
+// again looks five times a second until ctx ends: what a person watches.
+func again(ctx context.Context, look func()) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		v.catchUp(ctx, store)
+		look()
 		select {
 		case <-ctx.Done():
 			return
