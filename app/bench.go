@@ -82,6 +82,8 @@ type Change struct {
 	Stage      *repo.Stage
 	Base, Head string // refs
 	Goal       string // what it is for; may be empty
+	Focus      []string
+	Severity   string // with Focus as in a review's request
 
 	Recordings []runtime.Recording // what is played instead of asking agents; nil: they are asked
 	Record     string              // directory to record the calls in; empty: none
@@ -106,7 +108,7 @@ func (p *Panel) Review(ctx context.Context, c Change) (report.Review, error) {
 	err = queue.RunOne(ctx, p.bench.store, "bench", kind, func(working context.Context, t *queue.Task) (err error) {
 		final, err = ReviewClaim{
 			Engine: p.engine, Store: p.bench.store, Task: t,
-			Request: review.Request{Review: c.Review, Repo: name, Full: true, Goal: c.Goal},
+			Request: review.Request{Review: c.Review, Repo: name, Full: true, Goal: c.Goal, Focus: c.Focus, Severity: c.Severity},
 			Forge:   pipeline.LocalReview{Dir: c.Stage.Dir(), Mirror: mirror, Base: c.Base, Head: c.Head, Inert: true},
 		}.Review(working)
 		switch {
@@ -120,7 +122,7 @@ func (p *Panel) Review(ctx context.Context, c Change) (report.Review, error) {
 	if ctx.Err() != nil {
 		return final, context.Cause(ctx)
 	}
-	if err == nil && !final.State.Final() {
+	if err == nil && final.ID == "" {
 		err = errors.New("the review did not end")
 	}
 	return final, err

@@ -107,6 +107,11 @@ func (s *Stage) commit(ctx context.Context, ref, tree string, parents []string) 
 	return commit, nil
 }
 
+// Changed lists the paths that differ between two commits of the stage.
+func (s *Stage) Changed(ctx context.Context, base, head string) ([]Change, error) {
+	return s.mirror.Changed(ctx, base, head)
+}
+
 // A Source is somebody's repository that a Stage takes trees from.
 type Source struct{ dir, gitDir, objects string }
 
