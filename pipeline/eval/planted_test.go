@@ -56,7 +56,7 @@ func TestPlantedFaultsAreWhereTheyAreSaidToBe(t *testing.T) {
 	}
 	for fixture, dir := range modules {
 		vet := exec.CommandContext(t.Context(), "go", "vet", "-copylocks=false", "-lostcancel=false", "./...")
-		vet.Dir, vet.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+		vet.Dir, vet.Env = dir, append(os.Environ(), "GOFLAGS=-mod=mod -trimpath", "GOWORK=off")
 		if out, err := vet.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", fixture, err, out)
 		}
