@@ -21,20 +21,21 @@ import (
 
 // A Bench is where changes are reviewed that are on no branch of anybody's: the
 // cases of an evaluation, the pull requests of a benchmark. It has a directory and
-// a store of its own, and nothing of what it does outlives them. The limits of a
-// day are for all of its reviews together.
+// a store of its own, and nothing of what it does outlives them.
 type Bench struct {
 	dir   string
 	store *queue.SQLite
+	purse *purse
 }
 
-// OpenBench sets a bench up in an empty directory.
-func OpenBench(ctx context.Context, dir string) (*Bench, error) {
+// OpenBench sets a bench up in an empty directory. All of its reviews together may
+// cost that much, in micro-dollars; bound is what people call that.
+func OpenBench(ctx context.Context, dir string, most int64, bound string) (*Bench, error) {
 	store, err := queue.OpenSQLite(ctx, filepath.Join(dir, "store"))
 	if err != nil {
 		return nil, fmt.Errorf("open the bench's store: %w", err)
 	}
-	return &Bench{dir: dir, store: store}, nil
+	return &Bench{dir: dir, store: store, purse: newPurse(most, bound)}, nil
 }
 
 // Close ends the store. The directory is its maker's.
@@ -107,7 +108,7 @@ func (p *Panel) Review(ctx context.Context, c Change) (report.Review, error) {
 	var final report.Review
 	err = queue.RunOne(ctx, p.bench.store, "bench", kind, func(working context.Context, t *queue.Task) (err error) {
 		final, err = ReviewClaim{
-			Engine: p.engine, Store: p.bench.store, Task: t,
+			Engine: p.engine, Store: p.bench.store, Task: t, Day: p.bench.purse,
 			Request: review.Request{Review: c.Review, Repo: name, Full: true, Goal: c.Goal, Focus: c.Focus, Severity: c.Severity},
 			Forge:   pipeline.LocalReview{Dir: c.Stage.Dir(), Mirror: mirror, Base: c.Base, Head: c.Head, Inert: true},
 		}.Review(working)

@@ -55,7 +55,7 @@ is spent, or what surrounds a review failed), 130 after Ctrl-C, 2 usage, 5
 environment.`,
 		Example: `  slipway eval testdata/review/suite.yaml
   slipway eval suite.yaml --runtime claude_code --model sonnet --budget 20
-  slipway eval suite.yaml --case py-mailer-retry --record recordings
+  slipway eval suite.yaml --case go-mailer-attempts --record recordings
   slipway eval suite.yaml --resume
   slipway eval suite.yaml --retry-errors --run 2026-03-01T12-00-00.007Z --json`,
 		Args: func(_ *cobra.Command, args []string) error { return f.check(args) },
