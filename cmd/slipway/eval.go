@@ -138,6 +138,9 @@ func (f *evalFlags) evaluation(file string, conf config.Server) (app.Evaluation,
 	suite.MaxConcurrency = cmp.Or(f.concurrency, suite.MaxConcurrency)
 	suite.BudgetUSD = cmp.Or(f.budget, suite.BudgetUSD)
 	record := l.Record
+	if record != "" && (len(suite.Targets) > 1 || len(suite.Variants) > 1 || suite.Repeat > 1) {
+		return app.Evaluation{}, errors.New("--record: a case is recorded once: name one --target, and leave out repeats and further variants")
+	}
 	if record != "" {
 		if record, err = filepath.Abs(record); err != nil {
 			return app.Evaluation{}, fmt.Errorf("--record: %w", err)

@@ -173,10 +173,14 @@ func TestInterruptedEvaluation(t *testing.T) {
 	bundles, err := results.Discover(b.root, results.Options{})
 	must(t, err)
 	must(t, os.Rename(bundles[0].Dir, filepath.Join(b.root, "elsewhere")))
+	index := filepath.Join(b.root, "elsewhere", "index.jsonl")
+	text, err := os.ReadFile(index)
+	must(t, err)
+	must(t, os.WriteFile(index, append(text, `{"row_id": "cle`...), 0o600))
 	delete(b.says, "clean")
 	s, err = b.run(t.Context(), Resume)
 	must(t, err)
-	b.want("taken up", s, slices.Equal(b.asked, []string{"clean · fast", "clean · fast · run 2"}) && s.Complete && s.Counts.Runs == 4 && s.Bundle == "elsewhere")
+	b.want("taken up", s, slices.Equal(b.asked, []string{"clean · fast", "clean · fast · run 2"}) && s.Torn && strings.Contains(s.Text(), "was torn") && s.Complete && s.Counts.Runs == 4 && s.Bundle == "elsewhere")
 
 	b.suite.Digest = "another"
 	if _, err := Run(t.Context(), b.suite, Options{Root: b.root, EvalPath: "suite.yaml", Again: Resume, Reviewer: b.panel, Now: time.Now}); err == nil || !strings.Contains(err.Error(), "the suite has changed") {

@@ -30,6 +30,7 @@ type Summary struct {
 	Header
 	Bundle     string               `json:"bundle,omitempty"` // relative to the root of results; not in the file, which may be moved
 	Complete   bool                 `json:"complete"`
+	Torn       bool                 `json:"torn,omitempty"` // the last line of the index was not whole, and was skipped
 	Counts     Counts               `json:"counts"`
 	Overall    Score                `json:"overall"`
 	ByLanguage map[string]Score     `json:"by_language"`
@@ -55,7 +56,7 @@ type Counts struct {
 // summarize adds up what is in the files of a bundle, and writes it there.
 func (r *runner) summarize(b *bundle) (Summary, error) {
 	s := Summary{
-		Header: b.Header, Counts: Counts{Cases: len(r.suite.Cases)}, Below: []string{},
+		Header: b.Header, Torn: b.Torn, Counts: Counts{Cases: len(r.suite.Cases)}, Below: []string{},
 		Methods: map[string]string{"precision": MethodShare, "recall": MethodShare, "f1": MethodF1},
 	}
 	byCase := map[results.Identity][]results.Row{}
@@ -163,6 +164,9 @@ func (s Summary) Text() string {
 	line("cases      %d: %d runs passed, %d did not, %d are missing, %d infra errors", s.Counts.Cases, s.Counts.Passed, s.Counts.Failed, s.Counts.Missing, s.Counts.Errors)
 	line("cost       $%.2f, %d agent calls", float64(s.CostMicros)/1e6, s.AgentCalls)
 	line("bundle     %s", s.Bundle)
+	if s.Torn {
+		line("index      its last line was torn and has been skipped: that run is made again")
+	}
 	for _, below := range s.Below {
 		line("threshold  %s", below)
 	}
