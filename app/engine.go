@@ -103,7 +103,8 @@ func (c Claim) job(ctx context.Context, ear *ear) (pipeline.Job, error) {
 	}
 	return pipeline.Job{
 		Request: c.Request, Forge: c.Forge, Subagents: c.Subagents, Before: ear.before, Signals: ear.coming, Extend: c.Task.Extend, Draining: c.Draining,
-		Day: daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
+		Day:    daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
+		Builds: builds{Store: c.Store, tenant: c.Task.Job.Tenant},
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
 		},
