@@ -187,7 +187,7 @@ func (c comparison) handOn(ctx context.Context) error {
 	if chosen.Build == "" {
 		return nil
 	}
-	body, err := json.Marshal(Said{By: forge.Person{Login: chosen.By}})
+	body, err := json.Marshal(Said{By: forge.Person{Login: chosen.By}, Repo: c.fold.homeNow()})
 	if err != nil {
 		return fmt.Errorf("encode the signal: %w", err)
 	}

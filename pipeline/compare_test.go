@@ -195,6 +195,10 @@ func (a *arena) stands(state report.State) report.Build {
 
 func TestTheChosenResultIsPublished(t *testing.T) {
 	a := newArena(t, "limits: {usd_per_build: 6}")
+	recordings := t.TempDir()
+	a.engine.Record = func(build string, rt runtime.Runtime) runtime.Runtime {
+		return runtime.Record(rt, filepath.Join(recordings, build))
+	}
 	b := a.stands(report.WaitingApproval)
 	if b.Gate == nil || b.Gate.Kind != report.ChoiceGate || len(b.Contenders) != 2 || len(a.board.drafts) > 0 || len(a.board.comments) != 2 {
 		t.Fatalf("at the gate: %+v, %v, %v", b, a.board.drafts, a.board.comments)
@@ -231,6 +235,19 @@ func TestTheChosenResultIsPublished(t *testing.T) {
 	}
 	if refusal := Refusal(b, ResumeSignal, Said{}); refusal == "" {
 		t.Error("it can be resumed")
+	}
+	chosen := a.jobs[2]
+	again := a.replay(filepath.Join(recordings, chosen.Build), func(_ *Engine, job *ReplayJob) {
+		var err error
+		job.Request = chosen
+		job.Entries, err = a.Entries(t.Context(), chosen.Build, 0)
+		must(t, err)
+	})
+	if !again.Same {
+		t.Errorf("run again it comes out otherwise: %+v", again)
+	}
+	if _, err := a.engine.Replay(t.Context(), ReplayJob{Request: a.jobs[0]}); err == nil || !strings.Contains(err.Error(), "is a comparison") {
+		t.Errorf("the comparison is run again: %v", err)
 	}
 }
 

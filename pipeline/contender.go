@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
@@ -145,6 +146,13 @@ func (f *Fold) chosen() choice {
 		return choice{}
 	}
 	return *f.contest.chosen
+}
+
+// homeNow is where the build was resumed last; zero where it never was.
+func (f *Fold) homeNow() forge.Repo {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.home
 }
 
 // contending are the contenders of a comparison.

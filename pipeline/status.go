@@ -71,13 +71,13 @@ func Home(ctx context.Context, from Journals, req Request) (forge.Repo, error) {
 	return fold.home, nil
 }
 
-// Resumed is where the last resume among the signals leads a build, or where it
+// Resumed is where the last signal that let a build go on leads it, or where it
 // was asked for.
 func Resumed(req Request, signals []Signal) forge.Repo {
 	home := req.Repo
 	for _, s := range signals {
 		var said Said
-		if s.Kind == ResumeSignal && json.Unmarshal(s.Body, &said) == nil && said.Repo != (forge.Repo{}) {
+		if (s.Kind == ResumeSignal || s.Kind == PublishSignal) && json.Unmarshal(s.Body, &said) == nil && said.Repo != (forge.Repo{}) {
 			home = said.Repo
 		}
 	}
