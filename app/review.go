@@ -38,19 +38,19 @@ func (c ReviewClaim) Review(ctx context.Context) (report.Review, error) {
 	if err := c.Engine.Box.Reap(ctx); err != nil {
 		return report.Review{}, fmt.Errorf("end what a dead worker left running: %w", err)
 	}
-	before, signals := signalsOf(ctx, c.Task)
+	ear := listen(c.Task)
 	if c.Day == nil {
 		c.Day = daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits}
 	}
 	final, err := c.Engine.Review(ctx, pipeline.ReviewJob{
-		Request: c.Request, Forge: c.Forge, Before: before, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining, Heard: c.Heard,
+		Request: c.Request, Forge: c.Forge, Before: ear.before, Signals: ear.coming, Extend: c.Task.Extend, Draining: c.Draining, Heard: c.Heard,
 		Day: c.Day,
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
 		},
 		Earlier: c.earlier, Again: c.again, Mend: c.Mend,
 	})
-	return final, handBack(err)
+	return final, ear.handBack(err)
 }
 
 // earlier is what the last review of the pull request found.
