@@ -206,7 +206,7 @@ func (f *evalFlags) root(conf config.Server) (string, error) {
 	if top == "" {
 		return filepath.Join(conf.StateDir, "results"), nil
 	}
-	own := filepath.Join(top, ".slipway")
+	own := filepath.Join(top, ".slipway", "results")
 	if err := os.MkdirAll(own, 0o755); err != nil {
 		return "", environment(err)
 	}
@@ -216,7 +216,7 @@ func (f *evalFlags) root(conf config.Server) (string, error) {
 			return "", environment(err)
 		}
 	}
-	return filepath.Join(own, "results"), nil
+	return own, nil
 }
 
 // topOf is the top of the git repository that a directory is in; empty where it is
