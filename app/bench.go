@@ -91,7 +91,7 @@ type Change struct {
 }
 
 // Review reviews a change to its end. An error says that it could not be done, or
-// that ctx has ended.
+// that ctx has ended; the account is what is known of it then.
 func (p *Panel) Review(ctx context.Context, c Change) (report.Review, error) {
 	if err := p.prepare(c); err != nil {
 		return report.Review{}, err
@@ -121,12 +121,13 @@ func (p *Panel) Review(ctx context.Context, c Change) (report.Review, error) {
 		return queue.Never(err) // a case is tried again by name only
 	})
 	if ctx.Err() != nil {
-		return final, context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
-	if err == nil && final.ID == "" {
-		err = errors.New("the review did not end")
+	if err != nil { // what it has cost is told all the same
+		known, rerr := pipeline.ReadReview(context.WithoutCancel(ctx), p.bench.store, c.Review)
+		return known, errors.Join(err, rerr)
 	}
-	return final, err
+	return final, nil
 }
 
 // prepare says what the review plays, and where it is recorded.

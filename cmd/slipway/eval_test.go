@@ -218,6 +218,7 @@ func TestEvalMistakes(t *testing.T) {
 		"a variant with a slip":  {[]string{strings.Replace(suite, "suite.yaml", "slip.yaml", 1)}, 2, "one lens:1: reviw: unknown key"},
 		"recordings of nobody":   {[]string{suite, "--runtime", "replay", "--recordings", t.TempDir()}, 6, "there is no recording of bound"},
 		"money for one call":     {append([]string{suite, "--budget", "0.001"}, hired...), 6, "budget_usd is $0.001"},
+		"money that is none":     {[]string{suite, "--budget", "-1"}, 2, "--budget -1: want an amount"},
 		"a case recorded twice":  {[]string{suite, "--repeat", "2", "--record", t.TempDir()}, 2, "a case is recorded once"},
 		"replay without a thing": {[]string{suite, "--runtime", "replay"}, 2, "--recordings is required"},
 	} {

@@ -22,6 +22,7 @@ type Header struct {
 	Repeat      int       `json:"repeat"`
 	Threshold   Threshold `json:"threshold"`
 	Started     time.Time `json:"started"`
+	Lost        int64     `json:"interrupted_cost_micros,omitempty"` // of runs that were interrupted and are not kept
 }
 
 // A Summary adds up the runs of a bundle: of each case the newest ones that
@@ -91,6 +92,7 @@ func (r *runner) summarize(b *bundle) (Summary, error) {
 			}
 		}
 	}
+	s.CostMicros += s.Lost
 	s.Complete = s.Counts.Missing == 0
 	s.Overall, s.ByLanguage, s.ByLens, s.ByKind = scoreOf(all), byLanguage(all), byLens(all), byKind(all)
 	s.judge()
