@@ -419,6 +419,31 @@ func (s *Server) Review(ctx context.Context, spec ReviewSpec) (Reviewed, error) 
 	return made, err
 }
 
+// A Resolution settles the thread that a comment of a review began, or opens it
+// again.
+type Resolution struct {
+	Repo    string `json:"repo"`
+	Number  int    `json:"number"`
+	Comment int64  `json:"comment"`
+	By      string `json:"by"`
+	Undo    bool   `json:"undo,omitempty"`
+}
+
+// Resolve settles a thread of a review. The App did not ask to be told.
+func (s *Server) Resolve(_ context.Context, spec Resolution) (Done, error) {
+	return Done{}, s.on(spec.Repo, spec.Number, spec.By, func(r *repo, t *thread) error {
+		_, first := r.reviewComment(spec.Comment)
+		if first == nil || first.ReplyTo != 0 {
+			return fmt.Errorf("resolve: comment %d begins no thread of %s#%d", spec.Comment, spec.Repo, spec.Number)
+		}
+		first.ResolvedBy = spec.By
+		if spec.Undo {
+			first.ResolvedBy = ""
+		}
+		return nil
+	})
+}
+
 // A ReplySpec answers a comment of a review in its thread.
 type ReplySpec struct {
 	Repo    string `json:"repo"`

@@ -199,6 +199,8 @@ type reviewComment struct {
 	Created   time.Time `json:"created"`
 
 	Reactions []*reaction `json:"reactions"`
+
+	ResolvedBy string `json:"resolved_by,omitempty"` // of the first in a thread: who resolved that
 }
 
 type suite struct {
