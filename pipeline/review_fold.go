@@ -31,7 +31,7 @@ const (
 	reviewEnd      = "end"             // choice, reviewStopped: how it ends, before anybody is told
 	reviewMoved    = "publish/moved"   // effect, reviewMove
 	reviewPost     = "publish/review"  // effect, reviewPosted
-	reviewAnswers  = "publish/answers" // effect, nothing
+	reviewAnswers  = "publish/answers" // effect, reviewAnswered
 	reviewCheck    = "publish/check"   // effect, nothing
 	reviewComment  = "publish/comment" // effect, nothing
 	reviewMend     = "publish/mend"    // effect, nothing: the follow-up is queued
@@ -56,6 +56,10 @@ type reviewPinned struct {
 	ConfigSHA string         `json:"config_sha"`              // of the default branch
 	Owners    string         `json:"owners_config,omitempty"` // text of the owner's OwnersFile
 	Earlier   *review.Result `json:"earlier,omitempty"`
+
+	Dismissed []review.Dismissal `json:"dismissed,omitempty"` // of its findings, by their threads
+	Reopened  []string           `json:"reopened,omitempty"`
+	Unheard   string             `json:"unheard,omitempty"` // why it is not known how its threads stand
 }
 
 // reviewStopped says why no agent goes on.
@@ -93,6 +97,11 @@ type reviewPosted struct {
 	Unsaid string   `json:"unsaid,omitempty"` // why its remarks are on no lines
 }
 
+// reviewAnswered is what came of telling threads that their finding is fixed.
+type reviewAnswered struct {
+	Unresolved string `json:"unresolved,omitempty"` // why a thread was not resolved
+}
+
 // ReviewFold folds the journal of a review into its account. Its methods may be
 // called from several goroutines.
 type ReviewFold struct {
@@ -106,6 +115,7 @@ type ReviewFold struct {
 	end        *reviewStopped
 	moved      reviewMove
 	posted     reviewPosted
+	answered   reviewAnswered
 	done       bool
 	rounds     map[string]bool
 	costs      map[report.Cost]int64
@@ -157,6 +167,8 @@ func (f *ReviewFold) apply(e step.Entry) error {
 			return err
 		}
 		f.say()
+	case reviewAnswers:
+		return json.Unmarshal(e.Outcome, &f.answered)
 	case reviewDone:
 		f.done = true
 	default:
@@ -243,12 +255,21 @@ func (f *ReviewFold) Report(now time.Time) report.Review {
 			r.Gaps = append(r.Gaps, report.Gap{Agent: "commands", State: "timed_out", Reason: f.seen.Unrun})
 		}
 	}
-	if f.posted.Unsaid != "" {
-		r.Notes = append(r.Notes, f.posted.Unsaid)
+	for _, note := range []string{f.unheard(), f.posted.Unsaid, f.answered.Unresolved} {
+		if note != "" {
+			r.Notes = append(r.Notes, note)
+		}
 	}
 	f.tell(&r)
 	f.conclude(&r)
 	return r
+}
+
+func (f *ReviewFold) unheard() string {
+	if f.pin == nil {
+		return ""
+	}
+	return f.pin.Unheard
 }
 
 func (f *ReviewFold) price(r *report.Review) {

@@ -54,8 +54,10 @@ func (v *reviewing) pin(ctx context.Context) (reviewPinned, error) {
 	if err = v.mirror.SetRef(ctx, "refs/slipway/"+v.Request.Review+"/head", p.Pull.HeadSHA, repo.Any); err != nil {
 		return p, err
 	}
-	p.Earlier, err = v.Earlier(ctx)
-	return p, err
+	if p.Earlier, err = v.Earlier(ctx); err != nil {
+		return p, err
+	}
+	return p, v.consult(ctx, &p)
 }
 
 func headRef(p forge.Pull) string {
@@ -117,6 +119,7 @@ func (v *reviewing) change(ctx context.Context, seen reviewEvidence) (review.Tar
 	t := review.Target{
 		Key: "review", Base: pin.BaseSHA, Head: pin.Pull.HeadSHA, Goal: strings.TrimSpace(pin.Pull.Title + "\n\n" + pin.Pull.Body),
 		Evidence: seen.Head, Before: seen.Base, Earlier: pin.Earlier, Full: v.Request.Full,
+		Dismissed: pin.Dismissed, Reopened: pin.Reopened,
 	}
 	if v.Request.Pull == 0 {
 		t.Goal = "" // two branches ask for nothing

@@ -48,6 +48,34 @@ type pullHub struct {
 	comment forge.Comment
 	reacted string
 	places  bool // no place of a remark is known
+
+	resolved map[string]string // marker of a remark → who resolved its thread; "" is us
+	refuses  bool              // to tell of threads, and to resolve them
+}
+
+func (h *pullHub) Conversations(context.Context, int) (all []forge.Conversation, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuses {
+		return nil, forge.ErrRefused
+	}
+	for _, r := range h.reviews {
+		for _, m := range r.Remarks {
+			by, resolved := h.resolved[m.Marker]
+			all = append(all, forge.Conversation{ID: m.Marker, Body: m.Body + m.Marker, Resolved: resolved, By: by})
+		}
+	}
+	return all, nil
+}
+
+func (h *pullHub) Resolve(_ context.Context, t forge.Conversation) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuses {
+		return forge.ErrRefused
+	}
+	h.resolved[t.ID] = ""
+	return nil
 }
 
 func (h *pullHub) Pull(ctx context.Context, number int) (forge.Pull, error) {
@@ -127,7 +155,7 @@ func newPullWorld(t *testing.T, before, after map[string]string) *pullWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.hub = &pullHub{LocalReview: LocalReview{Dir: w.dir, Mirror: mirror, Base: "main", Head: "feature"}}
+	w.hub = &pullHub{LocalReview: LocalReview{Dir: w.dir, Mirror: mirror, Base: "main", Head: "feature"}, resolved: map[string]string{}}
 	w.request = review.Request{
 		Review: "r-1", Repo: worldRepo(), Pull: 7, By: forge.Person{Login: "mira", ID: 7}, Marker: "<!-- review -->",
 		Comment: forge.Comment{Ticket: 7, Marker: "<!-- reviews -->"}, Trigger: forge.Subject{Ticket: 7, Comment: 5},
@@ -323,6 +351,7 @@ func TestReviewPostsRemarksOnceAndFollowsThem(t *testing.T) {
 		}
 		return out, nil
 	})
+	w.hub.resolved["<!-- slipway finding="+first.Findings[1].ID+" -->"] = "nobody: it has no thread"
 	third := w.must()
 	states := map[int]finding.State{}
 	for _, e := range third.Findings {

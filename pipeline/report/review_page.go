@@ -349,6 +349,9 @@ func (r Review) list(heading string, some []finding.Entry) section {
 		if e.Verdict == finding.Uncertain {
 			line += " (not confirmed)"
 		}
+		if e.State == finding.Dismissed && e.DismissedBy != "" {
+			line += ", dismissed by " + code("@"+e.DismissedBy, 60) // as code it notifies nobody
+		}
 		s.rows = append(s.rows, line)
 	}
 	return s

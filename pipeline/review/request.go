@@ -65,13 +65,23 @@ type Forge interface {
 	// EnsureReview makes sure that one review carries the marker. forge.ErrPlaces
 	// says that none was made, because of the place of a remark.
 	EnsureReview(ctx context.Context, r forge.OwnReview) (forge.OwnReview, error)
-	// AnswerRemark makes sure that our remark with that marker has the answer; where
-	// there is none any more, there is nothing to do.
-	AnswerRemark(ctx context.Context, marker string, a forge.Answer) error
+	Threads
 	// EnsureComment makes sure that one comment carries the marker.
 	EnsureComment(ctx context.Context, c forge.Comment) (forge.Comment, error)
 	// EnsureCheck makes sure that one check run has the name and external id.
 	EnsureCheck(ctx context.Context, c forge.Check) (forge.Check, error)
 	// React puts a reaction on a comment or ticket: eyes, rocket, confused.
 	React(ctx context.Context, on forge.Subject, content string) error
+}
+
+// Threads are the conversations that remarks of the App began.
+type Threads interface {
+	// AnswerRemark makes sure that our newest remark with that marker has the answer;
+	// where there is none any more, there is nothing to do.
+	AnswerRemark(ctx context.Context, marker string, a forge.Answer) error
+	// Conversations reads them, oldest first. forge.ErrRefused says that it cannot be
+	// known how they stand.
+	Conversations(ctx context.Context, pull int) ([]forge.Conversation, error)
+	// Resolve makes sure that one is resolved.
+	Resolve(ctx context.Context, t forge.Conversation) error
 }
