@@ -57,7 +57,7 @@ func (s *Server) verbs() map[string]func(context.Context, []byte) ([]byte, error
 		"repo": verb(s.CreateRepo), "ticket": verb(s.OpenTicket), "edit": verb(s.EditTicket),
 		"label": verb(s.Label), "unlabel": verb(s.Unlabel), "comment": verb(s.Comment),
 		"edit-comment": verb(s.EditComment), "delete-comment": verb(s.DeleteComment), "react": verb(s.React),
-		"commit": verb(s.Commit), "pull": verb(s.OpenPull), "merge": verb(s.Merge), "review": verb(s.Review), "reply": verb(s.Reply), "resolve": verb(s.Resolve),
+		"commit": verb(s.Commit), "pull": verb(s.OpenPull), "merge": verb(s.Merge), "review": verb(s.Review), "reply": verb(s.Reply), "resolve": verb(s.Resolve), "fork": verb(s.Fork),
 		"press": verb(s.PressButton), "rerun": verb(s.RerunChecks), "fault": verb(s.AddFault), "clear-faults": verb(s.ClearFaults),
 		"limits": verb(s.SetLimits), "expire-tokens": verb(s.ExpireTokens), "redeliver": verb(s.Redeliver), "ping": verb(s.Ping),
 		"uninstall": verb(s.Uninstall), "suspend": verb(s.Suspend), "withdraw": verb(s.Withdraw), "rename": verb(s.Rename),

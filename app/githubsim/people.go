@@ -217,12 +217,13 @@ func (s *Server) Commit(ctx context.Context, spec CommitSpec) (Commit, error) {
 	return made, err
 }
 
-// A PullSpec opens a pull request between two branches of a repository.
+// A PullSpec opens a pull request between two branches of a repository, or from a
+// fork of it.
 type PullSpec struct {
 	Repo  string `json:"repo"`
 	Title string `json:"title"`
 	Body  string `json:"body"`
-	Head  string `json:"head"`
+	Head  string `json:"head"` // branch, or owner:branch of a fork
 	Base  string `json:"base"`
 	Draft bool   `json:"draft,omitempty"`
 	By    string `json:"by"`
