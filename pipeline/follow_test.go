@@ -364,3 +364,39 @@ func TestWhatIsSaidInAThreadIsBounded(t *testing.T) {
 		t.Errorf("%d bytes: %.200s … %s", len(text), text, text[len(text)-60:])
 	}
 }
+
+// Each file with findings has an issue, and so a commit, of its own.
+func TestFindingsArePartedByFile(t *testing.T) {
+	at := func(path string) finding.Entry {
+		return finding.Entry{Finding: finding.Finding{Path: path, Title: "T " + path}}
+	}
+	for name, c := range map[string]struct {
+		paths []string
+		want  string
+	}{
+		"one":                          {[]string{"a.go"}, "follow-up a.go: finding-1"},
+		"two in one file":              {[]string{"a.go", "a.go"}, "follow-up a.go: finding-1 finding-2"},
+		"two files, one of them twice": {[]string{"b.go", "a.go", "b.go"}, "follow-up-1 b.go: finding-1 finding-3; follow-up-2 a.go: finding-2"},
+		"one of no file":               {[]string{"", "a.go"}, "follow-up-1 : finding-1; follow-up-2 a.go: finding-2"},
+		"none":                         {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &Follow{Pull: forge.Pull{Number: 7}, Work: Findings}
+			for _, p := range c.paths {
+				f.Findings = append(f.Findings, at(p))
+			}
+			var got []string
+			for _, is := range f.plan("").Issues {
+				files := slices.Compact(slices.Clone(is.FilesToModify))
+				line := is.Name + " " + strings.Join(files, " ") + ":"
+				for _, criterion := range is.AcceptanceCriteria {
+					line += " " + strings.Join(criterion.PRDIDs, " ")
+				}
+				got = append(got, line)
+			}
+			if strings.Join(got, "; ") != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}

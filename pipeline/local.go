@@ -12,6 +12,7 @@ import (
 // branch, and the report goes to the state directory. There is no pull request,
 // check or comment to ensure.
 type Local struct {
+	noThreads
 	Dir    string // the repository, absolute
 	Mirror *repo.Mirror
 }

@@ -182,9 +182,11 @@ func (f *ReviewFold) say() {
 	if f.found == nil {
 		return
 	}
-	for i := range f.found.Findings {
-		if e := &f.found.Findings[i]; slices.Contains(f.posted.Said, e.ID) {
-			e.Posted = true
+	for _, all := range [][]finding.Entry{f.found.Findings, f.found.Open} {
+		for i := range all {
+			if e := &all[i]; slices.Contains(f.posted.Said, e.ID) {
+				e.Posted = true
+			}
 		}
 	}
 }

@@ -120,6 +120,11 @@ func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause erro
 				return fmt.Errorf("say in a thread that the build is given up: %w", err)
 			}
 		}
+		for i := range req.Follow.Findings {
+			if _, err := answerFinding(ctx, f, req, b, i); err != nil {
+				return fmt.Errorf("say under a remark that the build is given up: %w", err)
+			}
+		}
 	}
 	if req.Trigger == (forge.Subject{}) {
 		return nil

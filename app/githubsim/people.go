@@ -445,6 +445,33 @@ func (s *Server) Resolve(_ context.Context, spec Resolution) (Done, error) {
 	})
 }
 
+// A Conversation is a thread of a review, by the comment that began it.
+type Conversation struct {
+	Comment    int64  `json:"comment"`
+	Path       string `json:"path"`
+	ResolvedBy string `json:"resolved_by,omitempty"` // login; empty while it is open
+}
+
+// Conversations lists the threads of a pull request's reviews, oldest first.
+func (s *Server) Conversations(full string, number int) (all []Conversation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.state.named(full)
+	if err != nil {
+		return nil
+	}
+	t := r.thread(number)
+	if t == nil || t.Pull == nil {
+		return nil
+	}
+	for _, rc := range t.Pull.Comments {
+		if rc.ReplyTo == 0 {
+			all = append(all, Conversation{Comment: rc.ID, Path: rc.Path, ResolvedBy: rc.ResolvedBy})
+		}
+	}
+	return all
+}
+
 // A ReplySpec answers a comment of a review in its thread.
 type ReplySpec struct {
 	Repo    string `json:"repo"`
