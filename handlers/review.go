@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -167,6 +168,37 @@ func (h *Handlers) Mend(ctx context.Context, r pipeline.ReviewRequest, open []fi
 		return h.answer(ctx, t, refused, mendLaterText(put.ID, h.Chat.Prefix))
 	}
 	return nil
+}
+
+// ReviewAfter queues a review of what a follow-up pushed to a pull request that had
+// been reviewed before: by it the check is on the new head, and the ledger knows
+// what is paid off. It is one for each follow-up. Of a pull request that nobody had
+// reviewed, nobody asked to know.
+func (h *Handlers) ReviewAfter(ctx context.Context, at forge.Repo, r pipeline.Request, final report.Build) error {
+	if r.Follow == nil || r.Follow.Branch == "" || final.Head == "" {
+		return nil
+	}
+	t := trigger{delivery: "after " + r.Build, repo: at, ticket: forge.Ticket{Number: r.Follow.Pull.Number, Pull: true}}
+	if done, err := h.put(ctx, pipeline.ReviewID(t.delivery)); done || err != nil {
+		return err
+	}
+	last, reviewed, err := h.findReview(ctx, t, queue.Query{})
+	if err != nil || !reviewed {
+		return err
+	}
+	seen, err := h.Reviewed(ctx, last)
+	if err != nil {
+		return fmt.Errorf("read the account of %s: %w", last.ID, err)
+	}
+	pull, found, err := h.GitHub.Pull(ctx, at, t.ticket.Number)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", t.key(), err)
+	}
+	if !found || pull.State != "open" || pull.HeadSHA == seen.Head {
+		return nil
+	}
+	_, _, err = h.queueReview(ctx, t, command.Command{Name: command.Review}, pull)
+	return err
 }
 
 // reviewLink is where a review can be followed.

@@ -167,10 +167,11 @@ func TestFindingsThatStayOpenAreApplied(t *testing.T) {
 	w.code["follow-up"] = appendTo("a.txt", "a")
 	w.finds(finding.High, 95, finding.Confirmed)
 	b := w.must(report.SucceededWithDebt)
-	open, err := OpenFindings(t.Context(), &w.log, "job")
-	if err != nil || len(open) != 1 || len(b.Debt) != 1 {
-		t.Fatalf("open %+v, %v; debt %+v", open, err, b.Debt)
+	own, err := OwnReview(t.Context(), &w.log, "job")
+	if err != nil || own == nil || len(own.Open) != 1 || len(b.Debt) != 1 {
+		t.Fatalf("found %+v, %v; debt %+v", own, err, b.Debt)
 	}
+	open := own.Open
 	if last := f.checks[len(f.checks)-1]; !slices.Contains(last.Buttons, forge.FixButton) {
 		t.Errorf("buttons %+v", last.Buttons)
 	}

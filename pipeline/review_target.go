@@ -54,7 +54,7 @@ func (v *reviewing) pin(ctx context.Context) (reviewPinned, error) {
 	if err = v.mirror.SetRef(ctx, "refs/slipway/"+v.Request.Review+"/head", p.Pull.HeadSHA, repo.Any); err != nil {
 		return p, err
 	}
-	if p.Earlier, err = v.Earlier(ctx); err != nil {
+	if p.Earlier, err = v.Earlier(ctx, pull); err != nil {
 		return p, err
 	}
 	return p, v.consult(ctx, &p)

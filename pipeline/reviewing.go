@@ -49,9 +49,9 @@ type ReviewJob struct {
 	Day      agent.Day                       // what all runs of the installation share; nil: no bound
 	Draining <-chan struct{}                 // closed: finish running calls, start none
 
-	// Earlier is the last review of the same pull request that ended, and nil
-	// where there was none.
-	Earlier func(ctx context.Context) (*review.Result, error)
+	// Earlier is the last review of the same pull request that ended, or what the
+	// build that opened it found in it; nil where nobody looked yet.
+	Earlier func(ctx context.Context, pull forge.Pull) (*review.Result, error)
 	// Again queues a review of the pull request at that head, once.
 	Again func(ctx context.Context, head string) error
 	// Mend queues a follow-up build of what is open, once. It may be nil where

@@ -232,7 +232,7 @@ func (w *pullWorld) try() (report.Review, error) {
 	return w.engine.Review(w.t.Context(), ReviewJob{
 		Request: w.request, Forge: w.hub, Before: w.signals,
 		Extend:  func(context.Context) error { return nil },
-		Earlier: func(context.Context) (*review.Result, error) { return w.earlier, nil },
+		Earlier: func(context.Context, forge.Pull) (*review.Result, error) { return w.earlier, nil },
 		Mend:    func(_ context.Context, open []finding.Entry) error { w.mended = append(w.mended, open...); return nil },
 		Again:   func(_ context.Context, head string) error { w.again = append(w.again, head); return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
@@ -31,13 +31,14 @@ func Read(ctx context.Context, from Journals, job string) (report.Build, error) 
 	return fold.Report(time.Now()), nil
 }
 
-// OpenFindings are what the newest review of a build's own diff left open.
-func OpenFindings(ctx context.Context, from Journals, job string) ([]finding.Entry, error) {
+// OwnReview is the newest review of a build's own diff, with what of it was said
+// on its draft; nil where there was none.
+func OwnReview(ctx context.Context, from Journals, job string) (*review.Result, error) {
 	fold, _, err := folded(ctx, from, job)
-	if err != nil || fold.reviewed() == nil {
+	if err != nil {
 		return nil, err
 	}
-	return fold.reviewed().Open, nil
+	return fold.reviewed(), nil
 }
 
 // Home is the repository of a build as it is reached now: where it was resumed
