@@ -275,7 +275,14 @@ func (a *App) giveUp(ctx context.Context, t *queue.Task, cause error) error {
 	}
 	hub := a.hub.ForRepo(resumedAt(t, req), req.Ticket.Number)
 	defer hub.Close(context.WithoutCancel(ctx))
-	return shutOut(pipeline.GiveUp(ctx, a.store, hub, req, cause))
+	if err := pipeline.GiveUp(ctx, a.store, hub, req, cause); err != nil {
+		return shutOut(err)
+	}
+	final, err := Account(ctx, a.store, t.Job)
+	if err != nil {
+		return err
+	}
+	return shutOut(a.handlers.ReviewAfter(ctx, resumedAt(t, req), req, final))
 }
 
 // account is where a build stands now.

@@ -27,7 +27,7 @@ type ReviewClaim struct {
 	Heard    func(pipeline.SlotEvent) // is told how agents stand; may be nil
 
 	// Mend queues a follow-up of what is open; nil where that is never asked for.
-	Mend func(ctx context.Context, open []finding.Entry) error
+	Mend func(ctx context.Context, open []finding.Entry) (deferred bool, err error)
 }
 
 // Review runs the review until it has ended or cannot go on now.
@@ -78,7 +78,7 @@ func (a *App) review(ctx context.Context, t *queue.Task) error {
 	defer hub.Close(context.WithoutCancel(ctx))
 	final, err := ReviewClaim{
 		Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub,
-		Mend: func(ctx context.Context, open []finding.Entry) error { return a.handlers.Mend(ctx, req, open) },
+		Mend: func(ctx context.Context, open []finding.Entry) (bool, error) { return a.handlers.Mend(ctx, req, open) },
 	}.Review(ctx)
 	if err != nil {
 		return shutOut(err)

@@ -34,7 +34,7 @@ const (
 	reviewAnswers  = "publish/answers" // effect, reviewAnswered
 	reviewCheck    = "publish/check"   // effect, nothing
 	reviewComment  = "publish/comment" // effect, nothing
-	reviewMend     = "publish/mend"    // effect, nothing: the follow-up is queued
+	reviewMend     = "publish/mend"    // effect, reviewMended: the follow-up is queued
 	reviewDone     = "done"            // effect, nothing
 )
 
@@ -102,6 +102,11 @@ type reviewAnswered struct {
 	Unresolved string `json:"unresolved,omitempty"` // why a thread was not resolved
 }
 
+// reviewMended is what came of handing the open findings on.
+type reviewMended struct {
+	Deferred bool `json:"deferred,omitempty"`
+}
+
 // ReviewFold folds the journal of a review into its account. Its methods may be
 // called from several goroutines.
 type ReviewFold struct {
@@ -116,6 +121,7 @@ type ReviewFold struct {
 	moved      reviewMove
 	posted     reviewPosted
 	answered   reviewAnswered
+	mended     reviewMended
 	done       bool
 	rounds     map[string]bool
 	costs      map[report.Cost]int64
@@ -169,6 +175,8 @@ func (f *ReviewFold) apply(e step.Entry) error {
 		f.say()
 	case reviewAnswers:
 		return json.Unmarshal(e.Outcome, &f.answered)
+	case reviewMend:
+		return json.Unmarshal(e.Outcome, &f.mended)
 	case reviewDone:
 		f.done = true
 	default:
@@ -238,7 +246,7 @@ func (f *ReviewFold) Report(now time.Time) report.Review {
 	defer f.mu.Unlock()
 	r := report.Review{
 		ID: f.begun.Review, State: report.ReviewRunning, Repo: f.begun.Repo, Pull: f.begun.Pull, Requester: f.begun.Requester, Prefix: f.begun.Prefix,
-		Started: f.from, Elapsed: now.Sub(f.from), Moved: f.moved.Head, Requeued: f.moved.Requeued, ReviewURL: f.posted.URL,
+		Started: f.from, Elapsed: now.Sub(f.from), Moved: f.moved.Head, Requeued: f.moved.Requeued, Deferred: f.mended.Deferred, ReviewURL: f.posted.URL,
 		Findings: nil, Stages: f.stages(),
 	}
 	if f.done || f.found != nil {

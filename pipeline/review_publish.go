@@ -150,9 +150,10 @@ func (v *reviewing) mend(ctx context.Context) (any, error) {
 	open := r.Open()
 	done := r.State == report.ReviewCompleted || r.State == report.ReviewPartial
 	if !v.Request.Fix || !done || r.Moved != "" || len(open) == 0 {
-		return struct{}{}, nil
+		return reviewMended{}, nil
 	}
-	return struct{}{}, v.Mend(ctx, open)
+	deferred, err := v.Mend(ctx, open)
+	return reviewMended{Deferred: deferred}, err
 }
 
 // externalID names the check run of a review.

@@ -54,9 +54,9 @@ type ReviewJob struct {
 	Earlier func(ctx context.Context, pull forge.Pull) (*review.Result, error)
 	// Again queues a review of the pull request at that head, once.
 	Again func(ctx context.Context, head string) error
-	// Mend queues a follow-up build of what is open, once. It may be nil where
-	// nothing is to be mended.
-	Mend func(ctx context.Context, open []finding.Entry) error
+	// Mend queues a follow-up build of what is open, once. It is deferred where
+	// another build works on the branch. It may be nil where nothing is to be mended.
+	Mend func(ctx context.Context, open []finding.Entry) (deferred bool, err error)
 	// Heard is told how the slots of batches stand. It may be nil; calls overlap.
 	Heard func(SlotEvent)
 }

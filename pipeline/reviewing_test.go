@@ -233,7 +233,10 @@ func (w *pullWorld) try() (report.Review, error) {
 		Request: w.request, Forge: w.hub, Before: w.signals,
 		Extend:  func(context.Context) error { return nil },
 		Earlier: func(context.Context, forge.Pull) (*review.Result, error) { return w.earlier, nil },
-		Mend:    func(_ context.Context, open []finding.Entry) error { w.mended = append(w.mended, open...); return nil },
+		Mend:    func(_ context.Context, open []finding.Entry) (bool, error) {
+			w.mended = append(w.mended, open...)
+			return false, nil
+		},
 		Again:   func(_ context.Context, head string) error { w.again = append(w.again, head); return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			if known := o.Recorded; w.heard != nil {

@@ -43,6 +43,7 @@ type Review struct {
 	Fork        bool        `json:"fork,omitempty"`   // the change is from another repository
 	Moved       string      `json:"moved,omitempty"`  // what the head is meanwhile
 	Requeued    bool        `json:"requeued,omitempty"`
+	Deferred    bool        `json:"deferred,omitempty"` // what is open is mended when the build that works on the branch has ended
 	Cause       string      `json:"cause,omitempty"` // why it is not whole, one line
 	Next        string      `json:"next,omitempty"`  // the command to type now
 	Severity    string      `json:"severity"`        // the least that is open
