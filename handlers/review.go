@@ -99,6 +99,10 @@ func (h *Handlers) queueReview(ctx context.Context, t trigger, cmd command.Comma
 	if len(jobs) > 0 {
 		return jobs[0], tracking, nil
 	}
+	allowed, err := h.allowed(ctx, t, cmd, pull)
+	if err != nil {
+		return open, tracking, err
+	}
 	run := pipeline.ReviewID(t.delivery)
 	login := t.by.Login
 	if t.typed == "" {
@@ -114,7 +118,7 @@ func (h *Handlers) queueReview(ctx context.Context, t trigger, cmd command.Comma
 	kept.Body = "" // the review writes its own
 	request := pipeline.ReviewRequest{
 		Review: run, Repo: t.repo, Pull: pull.Number, Full: cmd.Full, Focus: cmd.Focus, Severity: cmd.Severity, Paths: cmd.Paths,
-		Fix: cmd.Fix, Trigger: t.on, Comment: kept, Marker: h.marker("review", run), Prefix: h.Chat.Prefix,
+		Fix: cmd.Fix, Allowed: allowed, Trigger: t.on, Comment: kept, Marker: h.marker("review", run), Prefix: h.Chat.Prefix,
 	}
 	if t.typed != "" {
 		request.By = t.by

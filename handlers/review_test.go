@@ -364,3 +364,50 @@ func TestReviewAfterABuild(t *testing.T) {
 		})
 	}
 }
+
+// TestAForksCommitIsAllowed has the head of a fork's pull request named, by people
+// with and without a say, whole and in part.
+func TestAForksCommitIsAllowed(t *testing.T) {
+	for name, c := range map[string]struct {
+		by    account
+		typed string
+		says  string // instead of a review
+	}{
+		"by a maintainer": {maintainer, "/approve " + head, ""},
+		"in capitals":     {maintainer, "/approve " + strings.ToUpper(head) + " thanks", ""},
+		"in part":         {maintainer, "/approve " + head[:12], "Name it whole"},
+		"another commit":  {maintainer, "/approve " + strings.Repeat("0", 40), "Name it whole"},
+		"none":            {maintainer, "/approve", "Name it whole"},
+		"by a triager":    {triager, "/approve " + head, "needs the role **write**"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPullWorld(t)
+			w.hub.pulls[13] = forge.Pull{Number: 13, State: "open", HeadSHA: head, Fork: true}
+			for range 2 {
+				w.deliver("d1", asked13(c.by, c.typed))
+			}
+			got := w.reviews()
+			if c.says != "" {
+				if len(got) != 0 || !strings.Contains(w.hub.bodies(), c.says) {
+					t.Errorf("%d reviews:\n%s", len(got), w.hub.bodies())
+				}
+				return
+			}
+			if len(got) != 1 || got[0].Allowed == nil || *got[0].Allowed != (pipeline.ReviewAllowance{Commit: head, By: maintainer.Login}) {
+				t.Fatalf("%+v\n%s", got, w.hub.bodies())
+			}
+			w.shelf.finish()
+			w.deliver("d2", asked13(triager, "/review"))
+			if got = w.reviews(); len(got) != 2 || got[1].Allowed == nil || got[1].Allowed.By != maintainer.Login || got[1].By.Login != triager.Login {
+				t.Errorf("the next review of the commit: %+v", got)
+			}
+			w.shelf.finish()
+			w.hub.pulls[13] = forge.Pull{Number: 13, State: "open", HeadSHA: strings.Replace(head, "c", "d", 1), Fork: true}
+			w.deliver("d3", asked13(maintainer, "/review"))
+			var last pipeline.ReviewRequest
+			if err := json.Unmarshal(w.shelf.jobs[len(w.shelf.jobs)-1].Payload, &last); err != nil || last.Allowed != nil {
+				t.Errorf("another commit: %+v, %v", last, err)
+			}
+		})
+	}
+}

@@ -56,11 +56,16 @@ type reviewPinned struct {
 	ConfigSHA string         `json:"config_sha"`              // of the default branch
 	Owners    string         `json:"owners_config,omitempty"` // text of the owner's OwnersFile
 	Earlier   *review.Result `json:"earlier,omitempty"`
+	Allowed   string         `json:"allowed_by,omitempty"` // who lets the code of this fork's commit be run
 
 	Dismissed []review.Dismissal `json:"dismissed,omitempty"` // of its findings, by their threads
 	Reopened  []string           `json:"reopened,omitempty"`
 	Unheard   string             `json:"unheard,omitempty"` // why it is not known how its threads stand
 }
+
+// inert reports that nothing of the change may be executed: it is of somebody whom
+// nobody trusts.
+func (p reviewPinned) inert() bool { return p.Pull.Fork && p.Allowed == "" }
 
 // reviewStopped says why no agent goes on.
 type reviewStopped struct {
@@ -255,6 +260,7 @@ func (f *ReviewFold) Report(now time.Time) report.Review {
 	f.price(&r)
 	if p := f.pin; p != nil {
 		r.Title, r.URL, r.Base, r.BaseSHA, r.Head, r.Fork = p.Pull.Title, p.Pull.URL, p.Pull.Base, p.BaseSHA, p.Pull.HeadSHA, p.Pull.Fork
+		r.Allowed = p.Allowed
 	}
 	if f.seen != nil {
 		r.Commands, r.Unrun = commandsOf(f.seen.Head), f.seen.Unrun

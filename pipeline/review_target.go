@@ -50,6 +50,9 @@ func (v *reviewing) pin(ctx context.Context) (reviewPinned, error) {
 			return p, err
 		}
 	}
+	if a := v.Request.Allowed; pull.Fork && a != nil && a.Commit == p.Pull.HeadSHA {
+		p.Allowed = a.By
+	}
 	// A later review begins where this one ends, also after a force push.
 	if err = v.mirror.SetRef(ctx, "refs/slipway/"+v.Request.Review+"/head", p.Pull.HeadSHA, repo.Any); err != nil {
 		return p, err
@@ -68,12 +71,13 @@ func headRef(p forge.Pull) string {
 }
 
 // commandsRun is what the engine's commands show: on the head, and, where they
-// fail there, on the base. Of a fork nothing is executed. They have a third of
+// fail there, on the base. Of a fork nothing is executed, unless a maintainer
+// allowed that commit. They have a third of
 // the review's time, so that they cannot keep the agents from theirs.
 func (v *reviewing) commandsRun(ctx context.Context) (reviewEvidence, error) {
 	return step.Do(ctx, v.journal, reviewCommands, func(ctx context.Context) (reviewEvidence, error) {
 		pin := v.fold.pinned()
-		if pin.Pull.Fork {
+		if pin.inert() {
 			return reviewEvidence{Unrun: "the change is from a fork, whose code is not executed"}, nil
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, v.conf.Review.Timeout/3, errSlowCommands)
@@ -160,7 +164,7 @@ func (v *reviewing) options(ctx context.Context) (review.Options, error) {
 	o := review.Options{
 		Lenses: lenses, MaxConcurrency: max(1, min(v.conf.Pipeline.MaxConcurrency, v.Defaults.Pipeline.MaxConcurrency)),
 		Ignore: v.conf.Paths.Ignore, Only: r.Paths, Severity: finding.Severity(c.Severity), MinConfidence: c.MinConfidence,
-		Audit: true, Inert: v.fold.pinned().Pull.Fork, Emit: v.emit, Over: v.over,
+		Audit: true, Inert: v.fold.pinned().inert(), Emit: v.emit, Over: v.over,
 		OverWhy: func() string {
 			if s := v.fold.stopping(); s != nil {
 				return s.Cause

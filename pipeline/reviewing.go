@@ -23,6 +23,9 @@ import (
 // ReviewRequest is what starts a review, for callers that know no more of it.
 type ReviewRequest = review.Request
 
+// ReviewAllowance is whose word lets a fork's commit be run, likewise.
+type ReviewAllowance = review.Allowance
+
 // The names by which a review is known outside.
 const (
 	KindReview      = review.Kind

@@ -233,11 +233,11 @@ func (w *pullWorld) try() (report.Review, error) {
 		Request: w.request, Forge: w.hub, Before: w.signals,
 		Extend:  func(context.Context) error { return nil },
 		Earlier: func(context.Context, forge.Pull) (*review.Result, error) { return w.earlier, nil },
-		Mend:    func(_ context.Context, open []finding.Entry) (bool, error) {
+		Mend: func(_ context.Context, open []finding.Entry) (bool, error) {
 			w.mended = append(w.mended, open...)
 			return false, nil
 		},
-		Again:   func(_ context.Context, head string) error { w.again = append(w.again, head); return nil },
+		Again: func(_ context.Context, head string) error { w.again = append(w.again, head); return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			if known := o.Recorded; w.heard != nil {
 				o.Recorded = func(e step.Entry) { known(e); w.heard(e.Key) }
@@ -418,6 +418,16 @@ func TestReviewOfAForkRunsNothingOfIt(t *testing.T) {
 	}
 	if !strings.Contains(w.hub.comment.Body, "None was run: the change is from a fork") {
 		t.Errorf("nobody is told:\n%s", w.hub.comment.Body)
+	}
+
+	for who, commit := range map[string]string{"another commit": strings.Repeat("0", 40), "this commit": r.Head} {
+		w.next("r-" + strings.Fields(who)[0])
+		w.request.Full = true // else the lenses have nothing to look at
+		w.request.Allowed, tools = &review.Allowance{Commit: commit, By: "mira"}, nil
+		runs := commit == r.Head
+		if r := w.must(); len(r.Commands) > 0 != runs || slices.Contains(tools, runtime.Bash) != runs || r.Allowed == "mira" != runs {
+			t.Errorf("%s is allowed: %+v, %v, by %q", who, r.Commands, tools, r.Allowed)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-github/v60/github"
 
+	"github.com/slipway-dev/slipway/app"
 	"github.com/slipway-dev/slipway/app/githubsim"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/finding"
@@ -188,6 +189,7 @@ func TestFindingsBecomeCommits(t *testing.T) {
 		t.Errorf("a review of the ticket is one of #%d: %s\n%s", fourth.Pull, states(fourth), s.last(s.ticket))
 	}
 
+	s.prunes(t, first.ID)
 	s.fixesBeside(t)
 	s.refusesForks(t)
 
@@ -200,6 +202,26 @@ func TestFindingsBecomeCommits(t *testing.T) {
 	s.rest()
 	if final := s.lastBuild(); final.Ticket != other || final.Pull == nil || !strings.Contains(s.all(other), "no open Slipway pull request to review") {
 		t.Errorf("a review of a ticket: %+v\n%s", final.Pull, s.all(other))
+	}
+}
+
+// prunes finds what a review left, and removes it.
+func (s *server) prunes(t *testing.T, review string) {
+	t.Helper()
+	for _, want := range []int{1, 0} {
+		all, err := app.Leftovers(t.Context(), s.store, s.conf.StateDir, time.Now().Add(time.Hour))
+		must(t, err)
+		at := slices.IndexFunc(all, func(l app.Leftover) bool { return l.Build == review })
+		if at >= 0 != (want == 1) {
+			t.Fatalf("what %s left is in %+v", review, all)
+		}
+		if at < 0 {
+			continue
+		}
+		if l := all[at]; len(l.Refs) != 1 || !slices.Contains(l.Directories, "builds/"+review) {
+			t.Errorf("%+v", l)
+		}
+		must(t, all[at].Remove(t.Context(), s.store, s.conf.StateDir))
 	}
 }
 
@@ -228,7 +250,8 @@ func (s *server) fixesBeside(t *testing.T) {
 	}
 }
 
-// refusesForks has a fork's pull request reviewed, and not mended.
+// refusesForks has a fork's pull request reviewed, and neither mended nor run, until
+// somebody allows its commit.
 func (s *server) refusesForks(t *testing.T) {
 	t.Helper()
 	_, err := s.sim.Fork(t.Context(), githubsim.ForkSpec{Repo: fullName, Owner: "eve"})
@@ -246,6 +269,31 @@ func (s *server) refusesForks(t *testing.T) {
 	}
 	if states(r) != "1 new" || len(s.remarks(theirs.Number)) != 1 || len(r.Commands) != 0 || !strings.Contains(r.Unrun, "fork") {
 		t.Errorf("the fork's review: %s, commands %v, %q", states(r), r.Commands, r.Unrun)
+	}
+
+	lets := "/approve " + r.Head
+	if !strings.Contains(report.ReviewMarkdown(r), lets) {
+		t.Errorf("it is not said how to let it be run:\n%s", report.ReviewMarkdown(r))
+	}
+	reviews := len(s.jobs(pipeline.KindReview))
+	for by, typed := range map[string]string{"mira": lets[:len(lets)-20], "rita": lets} {
+		_, err = s.sim.Comment(t.Context(), githubsim.CommentSpec{Repo: fullName, Number: theirs.Number, By: by, Body: typed})
+		must(t, err)
+	}
+	s.rest()
+	if said := s.all(theirs.Number); len(s.jobs(pipeline.KindReview)) != reviews || !strings.Contains(said, "Name it whole") || !strings.Contains(said, "needs the role **write**") {
+		t.Errorf("half a name, and a reader's word:\n%s", said)
+	}
+	allowed := s.looks(theirs.Number, "mira", lets)
+	if len(allowed.Commands) == 0 || allowed.Unrun != "" || allowed.Allowed != "mira" || !strings.Contains(report.ReviewMarkdown(allowed), "let it be run at exactly this commit") {
+		t.Errorf("allowed: commands %v, %q\n%s", allowed.Commands, allowed.Unrun, report.ReviewMarkdown(allowed))
+	}
+	_, err = s.sim.Commit(t.Context(), githubsim.CommitSpec{
+		Repo: "eve/greeter", Branch: "better", By: "eve", Message: "And this", Files: map[string]string{"check.sh": "touch owned\n"},
+	})
+	must(t, err)
+	if next := s.looks(theirs.Number, "mira", "/review"); next.Head == r.Head || len(next.Commands) != 0 || next.Allowed != "" {
+		t.Errorf("the next commit: %s, commands %v, allowed by %q", next.Head, next.Commands, next.Allowed)
 	}
 }
 

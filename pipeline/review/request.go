@@ -28,11 +28,18 @@ type Request struct {
 	Paths    []string      `json:"paths,omitempty"`    // what is to be looked at, as Options.Only
 	Fix      bool          `json:"fix,omitempty"`      // what is open is mended when the review has ended
 	Requeued bool          `json:"requeued,omitempty"` // the head moved under a review before this one
+	Allowed  *Allowance    `json:"allowed,omitempty"`  // the code of a fork that may be run; nil: none
 	By       forge.Person  `json:"by,omitzero"`        // who asked; nobody, where it began by itself
 	Trigger  forge.Subject `json:"trigger,omitzero"`   // what gets the closing reaction; nothing, where nobody asked
 	Comment  forge.Comment `json:"comment,omitzero"`   // the tracking comment: its id and marker
 	Marker   string        `json:"marker,omitempty"`   // hidden in the review that is posted
 	Prefix   string        `json:"prefix,omitempty"`   // of commands in comments; empty means "/"
+}
+
+// An Allowance lets the code of a fork be run, at exactly one commit.
+type Allowance struct {
+	Commit string `json:"commit"`
+	By     string `json:"by"` // login of somebody who may say so
 }
 
 // Key is the queue's key of all reviews of a pull request: they run one at a time.
