@@ -50,7 +50,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) verbs() map[string]func(context.Context, []byte) ([]byte, error) {
 	return map[string]func(context.Context, []byte) ([]byte, error){
 		"app": verb(s.CreateApp), "install": verb(s.Install), "user": verb(s.CreateUser), "role": verb(s.SetRole),
-		"repo": verb(s.CreateRepo), "ticket": verb(s.OpenTicket), "edit": verb(s.EditTicket),
+		"repo": verb(s.CreateRepo), "fork": verb(s.Fork), "ticket": verb(s.OpenTicket), "edit": verb(s.EditTicket),
 		"label": verb(s.Label), "unlabel": verb(s.Unlabel), "comment": verb(s.Comment),
 		"edit-comment": verb(s.EditComment), "delete-comment": verb(s.DeleteComment), "react": verb(s.React),
 		"commit": verb(s.Commit), "pull": verb(s.OpenPull), "merge": verb(s.Merge), "review": verb(s.Review), "reply": verb(s.Reply),

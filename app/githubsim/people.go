@@ -217,7 +217,8 @@ func (s *Server) Commit(ctx context.Context, spec CommitSpec) (Commit, error) {
 	return made, err
 }
 
-// A PullSpec opens a pull request between two branches of a repository.
+// A PullSpec opens a pull request between two branches of a repository; one whose
+// head is in a fork is named owner:branch.
 type PullSpec struct {
 	Repo  string `json:"repo"`
 	Title string `json:"title"`

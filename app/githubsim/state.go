@@ -81,6 +81,7 @@ type repo struct {
 	Owner         string            `json:"owner"`
 	Name          string            `json:"name"`
 	Former        []string          `json:"former,omitempty"` // names that it had
+	Parent        int64             `json:"parent,omitempty"` // the repository that it is a fork of
 	Description   string            `json:"description"`
 	Public        bool              `json:"public"`
 	NoDrafts      bool              `json:"no_drafts"`
@@ -154,6 +155,7 @@ type reaction struct {
 type pull struct {
 	ID       int64            `json:"id"`
 	Head     string           `json:"head"`
+	HeadRepo int64            `json:"head_repo,omitempty"` // where the head is: the repository itself, as 0 also is, or a fork
 	HeadSHA  string           `json:"head_sha"`
 	Base     string           `json:"base"`
 	BaseSHA  string           `json:"base_sha"`
