@@ -318,6 +318,8 @@ func (f *ReviewFold) ending(broken string) reviewStopped {
 		return reviewStopped{State: report.ReviewFailed, Cause: broken}
 	case f.stop != nil && (f.stop.State == report.ReviewCanceled || f.found == nil):
 		return *f.stop
+	case f.stop != nil && f.stop.State == report.ReviewFailed && f.found.Manifest.Reviewed() == 0:
+		return *f.stop // nobody looked at anything
 	}
 	r := report.Review{State: report.ReviewCompleted}
 	f.tell(&r)
