@@ -328,7 +328,7 @@ func fileOrNone(ctx context.Context, hub *github.Repository, name, ref string) (
 // findings are what is open on a pull request: by its last review, or, where
 // nobody reviewed it, by what the newest build on one of ours left of its own.
 func (a *App) findings(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error) {
-	found, err := lastReview(ctx, a.store, review.Key(r, pull.Number))
+	found, err := lastReview(ctx, a.store, r, pull.Number)
 	if err != nil {
 		return nil, err
 	}

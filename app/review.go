@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/finding"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -52,18 +53,33 @@ func (c ReviewClaim) earlier(ctx context.Context) (*review.Result, error) {
 	if c.Request.Pull == 0 {
 		return nil, nil //nolint:nilnil // a local repository has no earlier review
 	}
-	return lastReview(ctx, c.Store, c.Task.Job.Key)
+	return lastReview(ctx, c.Store, c.Request.Repo, c.Request.Pull)
 }
 
 // lastReview is what the newest review of a pull request found that ended and
-// found something out; nil where there is none.
-func lastReview(ctx context.Context, store queue.Store, key string) (*review.Result, error) {
-	jobs, err := store.List(ctx, queue.Query{Kinds: []string{review.Kind}, Key: key, Limit: math.MaxInt32})
+// found something out; nil where there is none. The repository may have had another
+// name or owner then.
+func lastReview(ctx context.Context, store queue.Store, r forge.Repo, pull int) (*review.Result, error) {
+	found, err := newestResult(ctx, store, queue.Query{Key: review.Key(r, pull)}, func(review.Request) bool { return true })
+	if found != nil || err != nil || r.ID == 0 {
+		return found, err
+	}
+	return newestResult(ctx, store, queue.Query{}, func(of review.Request) bool { return of.Pull == pull && of.Repo.ID == r.ID })
+}
+
+// newestResult is of the newest review that the query selects and that fits.
+func newestResult(ctx context.Context, store queue.Store, q queue.Query, fits func(review.Request) bool) (*review.Result, error) {
+	q.Kinds, q.Limit = []string{review.Kind}, math.MaxInt32
+	jobs, err := store.List(ctx, q)
 	if err != nil {
-		return nil, fmt.Errorf("look for earlier reviews of %s: %w", key, err)
+		return nil, fmt.Errorf("look for earlier reviews: %w", err)
 	}
 	for _, j := range jobs { // newest first
-		if !j.State.Finished() {
+		of, err := reviewRequest(j)
+		if err != nil {
+			return nil, err
+		}
+		if !j.State.Finished() || !fits(of) {
 			continue
 		}
 		found, err := pipeline.ReadResult(ctx, store, j.ID)

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -144,7 +145,11 @@ func (v *reviewing) hear(ctx context.Context, s Signal) error {
 	if s.Kind != CancelSignal || v.fold.isDone() {
 		return nil
 	}
-	return v.halt(ctx, reviewStopped{State: report.ReviewCanceled, Cause: by("cancelled", saidBy(s))})
+	var said Said
+	if err := json.Unmarshal(s.Body, &said); err != nil {
+		v.log.WarnContext(ctx, "a cancel cannot be read", "error", err) // it is one all the same
+	}
+	return v.halt(ctx, reviewStopped{State: report.ReviewCanceled, Cause: because(by("cancelled", said.By.Login), said.Text)})
 }
 
 // halt records that no agent may go on, and why; the first word counts.
