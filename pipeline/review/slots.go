@@ -199,7 +199,11 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 			out, err := agent.Ask(slotCtx, r.crew, s.place(r), s.role, s.in)
 			_, failed := errors.AsType[*agent.Failure](err)
 			switch {
-			case err == nil, failed, slotCtx.Err() != nil:
+			case err == nil, failed:
+			case slotCtx.Err() != nil:
+				if over, ok := errors.AsType[*overError](context.Cause(slotCtx)); ok {
+					err = over // whatever it was about to do
+				}
 			case errors.Is(err, agent.ErrBudget):
 				err = fmt.Errorf("%w: %w", batch.ErrSkipped, err)
 			case errors.Is(err, agent.ErrDraining):
