@@ -119,7 +119,7 @@ func (v *reviewing) change(ctx context.Context, seen reviewEvidence, lenses []re
 		Evidence: seen.Head, Before: seen.Base, Earlier: pin.Earlier, Full: v.Request.Full,
 	}
 	if v.Request.Pull == 0 {
-		t.Goal = "" // two branches ask for nothing
+		t.Goal = v.Request.Goal // two branches ask for nothing
 	}
 	if e := pin.Earlier; e != nil && (!e.Whole() || !e.LookedBy(lenses) || !v.mirror.Has(ctx, e.Head)) {
 		t.Full = true
