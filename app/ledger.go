@@ -20,7 +20,7 @@ func ledger(ctx context.Context, store queue.Store, r forge.Repo, pull forge.Pul
 	if pull.Number == 0 {
 		return nil, nil //nolint:nilnil // a local repository has no earlier review
 	}
-	found, err := lastReview(ctx, store, review.Key(r, pull.Number))
+	found, err := lastReview(ctx, store, r, pull.Number)
 	if found != nil || err != nil || pull.Ticket == 0 {
 		return found, err
 	}
@@ -46,14 +46,29 @@ func ledger(ctx context.Context, store queue.Store, r forge.Repo, pull forge.Pul
 }
 
 // lastReview is what the newest review of a pull request found that ended and
-// found something out; nil where there is none.
-func lastReview(ctx context.Context, store queue.Store, key string) (*review.Result, error) {
-	jobs, err := store.List(ctx, queue.Query{Kinds: []string{review.Kind}, Key: key, Limit: math.MaxInt32})
+// found something out; nil where there is none. The repository may have had another
+// name or owner then.
+func lastReview(ctx context.Context, store queue.Store, r forge.Repo, pull int) (*review.Result, error) {
+	found, err := newestResult(ctx, store, queue.Query{Key: review.Key(r, pull)}, func(review.Request) bool { return true })
+	if found != nil || err != nil || r.ID == 0 {
+		return found, err
+	}
+	return newestResult(ctx, store, queue.Query{}, func(of review.Request) bool { return of.Pull == pull && of.Repo.ID == r.ID })
+}
+
+// newestResult is of the newest review that the query selects and that fits.
+func newestResult(ctx context.Context, store queue.Store, q queue.Query, fits func(review.Request) bool) (*review.Result, error) {
+	q.Kinds, q.Limit = []string{review.Kind}, math.MaxInt32
+	jobs, err := store.List(ctx, q)
 	if err != nil {
-		return nil, fmt.Errorf("look for earlier reviews of %s: %w", key, err)
+		return nil, fmt.Errorf("look for earlier reviews: %w", err)
 	}
 	for _, j := range jobs { // newest first
-		if !j.State.Finished() {
+		of, err := reviewRequest(j)
+		if err != nil {
+			return nil, err
+		}
+		if !j.State.Finished() || !fits(of) {
 			continue
 		}
 		found, err := pipeline.ReadResult(ctx, store, j.ID)
@@ -77,7 +92,7 @@ func buildsOf(ctx context.Context, store queue.Store, r forge.Repo, pull forge.P
 // findings are what is open on a pull request: by its last review, or, where
 // nobody reviewed it, by what the newest build on one of ours left of its own.
 func (a *App) findings(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error) {
-	found, err := lastReview(ctx, a.store, review.Key(r, pull.Number))
+	found, err := lastReview(ctx, a.store, r, pull.Number)
 	if err != nil {
 		return nil, err
 	}

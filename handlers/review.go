@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -285,26 +286,26 @@ func (h *Handlers) findReview(ctx context.Context, t trigger, q queue.Query) (qu
 		return queue.Job{}, false, fmt.Errorf("look for reviews of %s: %w", t.key(), err)
 	}
 	if len(jobs) == 0 {
-		return queue.Job{}, false, nil
+		return h.reviewFormerly(ctx, t, q)
 	}
 	return jobs[0], true, nil
 }
 
-// endReviews stops the reviews of a pull request that was closed.
-func (h *Handlers) endReviews(ctx context.Context, t trigger) error {
-	look, open, err := h.findReview(ctx, t, queue.Query{Unfinished: true})
-	if err != nil || !open {
-		return err
-	}
-	body, err := json.Marshal(pipeline.Said{By: t.by})
+// reviewFormerly finds the newest review of a repository that had another name or
+// owner when it was asked for.
+func (h *Handlers) reviewFormerly(ctx context.Context, t trigger, q queue.Query) (queue.Job, bool, error) {
+	q.Key, q.Limit = "", math.MaxInt32
+	jobs, err := h.Jobs.List(ctx, q)
 	if err != nil {
-		return fmt.Errorf("encode the signal: %w", err)
+		return queue.Job{}, false, fmt.Errorf("look for reviews of %s under other names: %w", t.key(), err)
 	}
-	err = h.Jobs.Send(ctx, look.ID, queue.Signal{ID: t.delivery, Kind: pipeline.CancelSignal, Body: body})
-	if err != nil && !errors.Is(err, queue.ErrFinished) {
-		return fmt.Errorf("cancel %s: %w", look.ID, err)
+	for _, j := range jobs {
+		var r pipeline.ReviewRequest
+		if json.Unmarshal(j.Payload, &r) == nil && r.Pull == t.ticket.Number && same(r.Repo, t.repo) {
+			return j, true, nil
+		}
 	}
-	return nil
+	return queue.Job{}, false, nil
 }
 
 // reviewBehind finds the review that wrote a check run, and makes the press a
@@ -318,7 +319,7 @@ func (h *Handlers) reviewBehind(ctx context.Context, p press, run, button string
 	if err := json.Unmarshal(jobs[0].Payload, &r); err != nil {
 		return t, false, fmt.Errorf("read the request of %s: %w", run, err)
 	}
-	if r.Repo.String() != p.repo.String() || r.Repo.Installation != p.repo.Installation {
+	if !same(r.Repo, p.repo) {
 		return t, false, nil
 	}
 	return trigger{

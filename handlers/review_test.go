@@ -247,9 +247,22 @@ func TestReviewIsToldOf(t *testing.T) {
 func TestReviewEndsWithItsPullRequest(t *testing.T) {
 	w := newPullWorld(t)
 	w.deliver("d1", asked13(triager, "/review"))
-	w.pulled("d2", "closed", maintainer, func(e *pullEvent) { e.Pull.State = "closed" })
-	if got := w.shelf.signals[pipeline.ReviewID("d1")]; len(got) != 1 || got[0].Kind != pipeline.CancelSignal {
-		t.Errorf("signals %v", got)
+	w.hub.pulls[13] = forge.Pull{Number: 13, State: "open", HeadSHA: "b" + head[1:]}
+	w.deliver("d2", asked13(triager, "/review"))
+	closed := func(id string) { w.pulled(id, "closed", maintainer, func(e *pullEvent) { e.Pull.State = "closed" }) }
+	closed("d3")
+	if len(w.shelf.signals) > 0 {
+		t.Errorf("it is open again by now, and its reviews were told %v", w.shelf.signals)
+	}
+	w.hub.gone = map[int]forge.Gone{13: {Why: "its pull request was closed"}}
+	closed("d4")
+	closed("d4")
+	for _, d := range []string{"d1", "d2"} {
+		var said pipeline.Said
+		got := w.shelf.signals[pipeline.ReviewID(d)]
+		if len(got) != 1 || got[0].Kind != pipeline.CancelSignal || json.Unmarshal(got[0].Body, &said) != nil || said.By.Login != maintainer.Login || said.Text != "its pull request was closed" {
+			t.Errorf("signals %v", got)
+		}
 	}
 }
 

@@ -74,6 +74,7 @@ func TestTexts(t *testing.T) {
 		"fix-not-ours-ci":  notOursCIText("`/fix`"),
 		"fix-no-findings":  noFindingsText("`/fix`", "/"),
 		"fix-no-finding":   noFindingText(7, []finding.Entry{{Finding: finding.Finding{Path: "a.go", StartLine: 3, Title: "`@mona` | fixes #3", Claim: "c"}}, {ID: "0123"}}),
+		"misplaced":        misplacedText("`/fix`"),
 		"refused-feedback": refusedText("What was said in a review", forge.Write),
 	} {
 		t.Run(name, func(t *testing.T) {

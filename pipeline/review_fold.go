@@ -355,23 +355,32 @@ func (f *ReviewFold) ending(broken string) reviewStopped {
 		return reviewStopped{State: report.ReviewFailed, Cause: broken}
 	case f.stop != nil && (f.stop.State == report.ReviewCanceled || f.found == nil):
 		return *f.stop
+	case f.stop != nil && f.stop.State == report.ReviewFailed && f.found.Manifest.Reviewed() == 0:
+		return *f.stop // nobody looked at anything
 	}
-	r := report.Review{State: report.ReviewCompleted}
+	r, late := report.Review{State: report.ReviewCompleted}, ""
+	if f.seen != nil && f.seen.Late {
+		late = f.seen.Unrun
+	}
 	f.tell(&r)
 	switch {
-	case r.Whole() && (f.seen == nil || !f.seen.Late):
+	case r.Whole() && late == "":
 		return reviewStopped{State: report.ReviewCompleted}
 	case f.stop != nil && len(r.Gaps) > 0:
 		return reviewStopped{State: report.ReviewPartial, Cause: f.stop.Cause}
 	}
-	return reviewStopped{State: report.ReviewPartial, Cause: incomplete(r)}
+	return reviewStopped{State: report.ReviewPartial, Cause: incomplete(r, late)}
 }
 
-// incomplete says in one line what is missing of a review.
-func incomplete(r report.Review) string {
+// incomplete says in one line what is missing of a review. Late is why its commands
+// did not end, if that is so.
+func incomplete(r report.Review, late string) string {
 	if len(r.Gaps) > 0 {
 		g := r.Gaps[0]
 		return fmt.Sprintf("%d of its agents did not finish; %s %s: %s", len(r.Gaps), g.Agent, strings.ReplaceAll(g.State, "_", " "), g.Reason)
+	}
+	if late != "" {
+		return "the commands did not end: " + late
 	}
 	return "not every file that should be was looked at"
 }

@@ -116,9 +116,9 @@ func (v *reviewing) commandsRun(ctx context.Context) (reviewEvidence, error) {
 
 var errSlowCommands = errors.New("the commands took too long")
 
-// change is what is reviewed. Where the last review was not whole, or
-// its commits are gone, all is looked at again.
-func (v *reviewing) change(ctx context.Context, seen reviewEvidence) (review.Target, error) {
+// change is what is reviewed. Where the last review was not whole, a lens is new to
+// the pull request, or its commits are gone, all is looked at again.
+func (v *reviewing) change(ctx context.Context, seen reviewEvidence, lenses []review.Lens) (review.Target, error) {
 	pin := v.fold.pinned()
 	t := review.Target{
 		Key: "review", Base: pin.BaseSHA, Head: pin.Pull.HeadSHA, Goal: strings.TrimSpace(pin.Pull.Title + "\n\n" + pin.Pull.Body),
@@ -128,7 +128,7 @@ func (v *reviewing) change(ctx context.Context, seen reviewEvidence) (review.Tar
 	if v.Request.Pull == 0 {
 		t.Goal = v.Request.Goal // two branches ask for nothing
 	}
-	if e := pin.Earlier; e != nil && (!e.Whole() || !v.mirror.Has(ctx, e.Head)) {
+	if e := pin.Earlier; e != nil && (!e.Whole() || !e.LookedBy(lenses) || !v.mirror.Has(ctx, e.Head)) {
 		t.Full = true
 	}
 	guide, err := v.mirror.File(ctx, pin.BaseTip, guideFile)
@@ -164,13 +164,13 @@ func (v *reviewing) options(ctx context.Context) (review.Options, error) {
 	o := review.Options{
 		Lenses: lenses, MaxConcurrency: max(1, min(v.conf.Pipeline.MaxConcurrency, v.Defaults.Pipeline.MaxConcurrency)),
 		Ignore: v.conf.Paths.Ignore, Only: r.Paths, Severity: finding.Severity(c.Severity), MinConfidence: c.MinConfidence,
-		Audit: true, Inert: v.fold.pinned().inert(), Emit: v.emit, Over: v.over,
-		OverWhy: func() string {
+		Audit: true, Inert: v.fold.pinned().inert(), Emit: v.emit,
+		Over: review.Stop{Closed: v.over, Why: func() string {
 			if s := v.fold.stopping(); s != nil {
 				return s.Cause
 			}
 			return "the review was stopped"
-		},
+		}},
 	}
 	if r.Severity != "" {
 		o.Severity = finding.Severity(r.Severity)

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -147,7 +148,11 @@ func (v *reviewing) hear(ctx context.Context, s Signal) error {
 	if s.Kind != CancelSignal || v.fold.isDone() {
 		return nil
 	}
-	return v.halt(ctx, reviewStopped{State: report.ReviewCanceled, Cause: by("cancelled", saidBy(s))})
+	var said Said
+	if err := json.Unmarshal(s.Body, &said); err != nil {
+		v.log.WarnContext(ctx, "a cancel cannot be read", "error", err) // it is one all the same
+	}
+	return v.halt(ctx, reviewStopped{State: report.ReviewCanceled, Cause: because(by("cancelled", said.By.Login), said.Text)})
 }
 
 // halt records that no agent may go on, and why; the first word counts.
@@ -159,6 +164,13 @@ func (v *reviewing) halt(ctx context.Context, s reviewStopped) error {
 	}
 	v.closing.Do(func() { close(v.over) })
 	return nil
+}
+
+// haltOr is halt, or stops this claim where that cannot be recorded.
+func (v *reviewing) haltOr(ctx context.Context, stop context.CancelCauseFunc, s reviewStopped) {
+	if err := v.halt(context.WithoutCancel(ctx), s); err != nil {
+		stop(err)
+	}
 }
 
 // work is everything before anything is published: prepare, commands, agents. It
@@ -233,10 +245,7 @@ func (v *reviewing) look(ctx context.Context, stop context.CancelCauseFunc) erro
 	}
 	limit := v.conf.Review.Timeout
 	deadline := time.AfterFunc(time.Until(v.fold.began().Add(limit)), func() {
-		err := v.halt(context.WithoutCancel(ctx), reviewStopped{State: report.ReviewPartial, Cause: fmt.Sprintf("the review ran into its limit of %s", limit)})
-		if err != nil {
-			stop(err)
-		}
+		v.haltOr(ctx, stop, reviewStopped{State: report.ReviewPartial, Cause: fmt.Sprintf("the review ran into its limit of %s", limit)})
 	})
 	defer deadline.Stop()
 	if v.fold.stopping() != nil { // a claim before this one was told
@@ -246,13 +255,23 @@ func (v *reviewing) look(ctx context.Context, stop context.CancelCauseFunc) erro
 	if err != nil {
 		return err
 	}
-	target, err := v.change(ctx, seen)
-	if err != nil {
-		return err
-	}
 	options, err := v.options(ctx)
 	if err != nil {
 		return err
+	}
+	target, err := v.change(ctx, seen, options.Lenses)
+	if err != nil {
+		return err
+	}
+	// What lenses found counts for nothing until it is verified.
+	share := limit * 3 / 4
+	enough, cancel := context.WithDeadline(ctx, v.fold.began().Add(share))
+	defer cancel()
+	options.Enough = review.Stop{Closed: enough.Done(), Why: func() string {
+		return fmt.Sprintf("it ran into its limit of %s: the rest of the review's %s is for verifying what was found", share, limit)
+	}}
+	options.Refused = func(cause error) {
+		v.haltOr(ctx, stop, reviewStopped{State: report.ReviewFailed, Cause: cause.Error()})
 	}
 	found, err := review.Run(ctx, v.crew, v.ground(), target, options)
 	if err != nil {

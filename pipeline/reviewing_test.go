@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -480,6 +481,87 @@ func (w *pullWorld) late() {
 		return nil, nil
 	})
 	w.engine.Defaults.Review.Timeout = 3 * time.Second
+}
+
+// TestReviewWhoseProviderGivesOut has the money of the model's provider run out
+// when some lenses have answered: what is there is published, and what nobody
+// looked at is not called reviewed. Where nobody looked at anything, a person has to.
+func TestReviewWhoseProviderGivesOut(t *testing.T) {
+	broke := &runtime.Error{Class: runtime.Fatal, Reason: "Your credit balance is too low"}
+	for name, c := range map[string]struct {
+		spent      string // the role that is refused first
+		title      string
+		state      report.ReviewState
+		conclusion string
+	}{
+		"after the lenses":        {"review_verifier", "Partial: reviewed 2 of 2 files, no findings", report.ReviewPartial, "neutral"},
+		"at once":                 {review.LensRole, "The review could not be done", report.ReviewFailed, "action_required"},
+		"in the middle of lenses": {"security", "Partial: reviewed 2 of 2 files, no findings", report.ReviewPartial, "neutral"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newPullWorld(t, plain, changed)
+			w.found["correctness"] = []review.Remark{faulty(finding.High, "a.go", 3, "func F() { _ = w.Flush() }", "The error of Flush is dropped")}
+			w.engine.Defaults.Pipeline.MaxConcurrency = 1 // the lenses come one after the other
+			var spent atomic.Bool
+			w.answer = func(_ context.Context, call runtime.Call) (any, error) {
+				if call.Role == c.spent || strings.Contains(call.Step, "/"+c.spent+"/") {
+					spent.Store(true)
+				}
+				if spent.Load() {
+					return nil, broke
+				}
+				return nil, nil
+			}
+			r := w.must()
+			if check := w.checked(r); r.State != c.state || check.Conclusion != c.conclusion || check.Title != c.title || !strings.Contains(check.Summary, "credit balance") {
+				t.Errorf("%s, %s: %s\n%s", r.State, check.Conclusion, check.Title, check.Summary)
+			}
+			if c.state == report.ReviewPartial && !strings.Contains(w.hub.comment.Body, "The error of Flush is dropped (not confirmed)") {
+				t.Errorf("what was found is lost:\n%s", w.hub.comment.Body)
+			}
+		})
+	}
+}
+
+// TestReviewSaysWhatNobodyLookedAt stops before any lens has answered.
+func TestReviewSaysWhatNobodyLookedAt(t *testing.T) {
+	w := newPullWorld(t, plain, changed)
+	w.when(review.LensRole, func(ctx context.Context, _ runtime.Call) (any, error) {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
+	w.engine.Defaults.Review.Timeout = 2 * time.Second
+	r := w.must()
+	if check := w.checked(r); check.Title != "Partial: reviewed 0 of 2 files, no findings" || !strings.Contains(check.Text, "`a.go` not reached") {
+		t.Errorf("%s\n%s", check.Title, check.Text)
+	}
+}
+
+// TestReviewLooksAgainAtWhatSomeLensesSaw asks for one lens, or for one path, and
+// then for all: the second review is none of what came since alone.
+func TestReviewLooksAgainAtWhatSomeLensesSaw(t *testing.T) {
+	for name, narrow := range map[string]func(w *pullWorld){
+		"one lens": func(w *pullWorld) { w.request.Focus = []string{"security"} },
+		"one path": func(w *pullWorld) { w.request.Paths = []string{"a.go"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newPullWorld(t, plain, changed)
+			w.found["correctness"] = []review.Remark{faulty(finding.High, "a.go", 3, "func F() { _ = w.Flush() }", "The error of Flush is dropped")}
+			narrow(w)
+			w.must()
+			w.next("r-2")
+			w.request.Focus, w.request.Paths = nil, nil
+			if r := w.must(); len(r.Open()) != 1 || r.Since != "" || w.checked(r).Title != "Reviewed 2 of 2 files, 1 finding" {
+				t.Errorf("since %q: %s", r.Since, w.checked(r).Title)
+			}
+			w.next("r-3")
+			if r := w.must(); r.Since == "" || len(r.Open()) != 1 {
+				t.Errorf("all have looked, and all look again")
+			}
+		})
+	}
 }
 
 func TestReviewThatIsCancelledSaysSo(t *testing.T) {

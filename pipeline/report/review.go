@@ -93,7 +93,7 @@ type ReviewTodo struct {
 }
 
 // unseen are the reasons for which a path is not looked at though it should be.
-var unseen = []string{"too large", "unreadable", "not asked for"}
+var unseen = []string{"too large", "unreadable", "not asked for", "not reached"}
 
 // Whole reports that the review has ended and nothing that it should have looked
 // at is missing.

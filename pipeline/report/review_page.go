@@ -179,7 +179,10 @@ func (r Review) numbers() string {
 		return "Waiting for a free worker. This comment follows the review."
 	}
 	parts := []string{}
-	if r.Since != "" {
+	switch {
+	case r.Since != "" && r.Since == r.Head:
+		parts = append(parts, "Nothing changed since the last review")
+	case r.Since != "":
 		parts = append(parts, "Only what came after "+r.commit(r.Since))
 	}
 	parts = append(parts, "Cost: "+dollars(r.CostMicros), count(r.AgentCalls, "agent call"))
@@ -330,13 +333,6 @@ func (r Review) debt() page {
 	for _, t := range r.Todos {
 		todos.rows = append(todos.rows, "- "+r.spot(finding.Entry{Finding: finding.Finding{Path: t.Path, StartLine: t.Line}})+" "+text(t.Text, 200))
 	}
-	untested := section{what: "file"}
-	if len(r.Untested) > 0 {
-		untested.text = "### Tests that the change lacks\n\nIt changes code and no test:\n\n"
-	}
-	for _, f := range r.Untested {
-		untested.rows = append(untested.rows, "- "+code(f, 200))
-	}
 	notes := section{what: "note"}
 	for _, n := range r.Notes {
 		notes.rows = append(notes.rows, "- "+text(n, 400))
@@ -344,7 +340,25 @@ func (r Review) debt() page {
 	if len(notes.rows) > 0 {
 		notes.text = "### Notes\n\n"
 	}
-	return append(p, todos, untested, notes)
+	return append(p, todos, r.untested(), notes)
+}
+
+// mostUntested bounds how many files are named that lack a test.
+const mostUntested = 20
+
+// untested names code that the change touches without a test.
+func (r Review) untested() section {
+	if len(r.Untested) == 0 {
+		return section{}
+	}
+	s := section{text: "### Tests that the change lacks\n\nIt changes code and no test:\n\n", what: "file"}
+	for _, f := range r.Untested[:min(len(r.Untested), mostUntested)] {
+		s.rows = append(s.rows, "- "+code(f, 200))
+	}
+	if more := len(r.Untested) - mostUntested; more > 0 {
+		s.rows = append(s.rows, "- and "+count(more, "other file"))
+	}
+	return s
 }
 
 func (r Review) list(heading string, some []finding.Entry) section {
@@ -373,10 +387,22 @@ func (r Review) list(heading string, some []finding.Entry) section {
 // anything that was not found.
 func (r Review) gaps() section {
 	var rows [][]string
+	heading, agents := "### Not looked at: ", 0
 	for _, g := range r.Gaps {
+		if g.Agent != commandsLens {
+			agents++
+		}
 		rows = append(rows, []string{text(g.Agent, 80), text(strings.ReplaceAll(g.State, "_", " "), 20), text(g.Reason, 240)})
 	}
-	s := table("### Not looked at: "+count(len(r.Gaps), "agent")+" of "+strconv.Itoa(r.Agents)+" did not finish", "agent", []string{"Agent", "State", "Why"}, rows)
+	switch {
+	case agents == 0:
+		heading += "the commands did not end"
+	case agents == len(r.Gaps):
+		heading += count(agents, "agent") + " of " + strconv.Itoa(r.Agents) + " did not finish"
+	default:
+		heading += count(agents, "agent") + " of " + strconv.Itoa(r.Agents) + " did not finish, and the commands did not end"
+	}
+	s := table(heading, "agent", []string{"Agent", "State", "Why"}, rows)
 	s.last = true
 	return s
 }

@@ -52,7 +52,7 @@ func TestOverLeavesWhatWasVerified(t *testing.T) {
 		},
 	}
 	log := new(steptest.Log)
-	o := Options{Lenses: one, Audit: true, Over: over, OverWhy: func() string { return "the review ran into its limit" }, Severity: finding.Medium, MinConfidence: 80}
+	o := Options{Lenses: one, Audit: true, Over: Stop{over, func() string { return "the review ran into its limit" }}, Severity: finding.Medium, MinConfidence: 80}
 	got, _, err := s.review(t, log, h, target, o)
 	if err != nil {
 		t.Fatal(err)
