@@ -75,6 +75,20 @@ func (b *Bench) Panel(conf config.Server, agents Agents, log *slog.Logger) (*Pan
 	return p, nil
 }
 
+// Check reports what keeps every review from being done, such as a missing CLI.
+func (p *Panel) Check(ctx context.Context) error {
+	chain, err := p.engine.Defaults.Resolve(p.engine.Only, review.LensRole)
+	if err != nil {
+		return err
+	}
+	for _, t := range chain {
+		if _, err := p.engine.Runtime(ctx, t.Runtime); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // A Change is what a panel reviews: two refs of a stage. Nothing of it is executed,
 // as of a fork's pull request: whoever hands it in may not be trusted.
 type Change struct {

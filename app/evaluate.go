@@ -54,7 +54,7 @@ func (e Evaluation) Run(ctx context.Context, conf config.Server, log *slog.Logge
 	}
 	defer func() { _ = bench.Close() }() // it is removed
 	v := &evaluator{Evaluation: e, bench: bench, dir: dir, conf: conf, log: log, fixtures: map[string]*fixture{}, panels: map[string]*Panel{}}
-	if err := v.hire(); err != nil {
+	if err := v.hire(ctx); err != nil {
 		return nil, err
 	}
 	e.Options.Reviewer = v
@@ -103,7 +103,7 @@ type fixture struct {
 
 // hire makes a panel for each target and variant, so that what is wrong with one
 // is told before anything is spent.
-func (v *evaluator) hire() error {
+func (v *evaluator) hire(ctx context.Context) error {
 	variants := v.Suite.Variants
 	if len(variants) == 0 {
 		variants = []eval.Variant{{}}
@@ -117,6 +117,9 @@ func (v *evaluator) hire() error {
 			agents := v.Agents
 			agents.Runtime, agents.Recordings = t.Runtime, nil
 			p, err := v.bench.Panel(conf, agents, v.log)
+			if err == nil {
+				err = p.Check(ctx)
+			}
 			if err != nil {
 				return fmt.Errorf("target %s: %w", t.Name, err)
 			}

@@ -197,30 +197,31 @@ func TestEvalAtATerminal(t *testing.T) {
 // TestEvalMistakes is what a person got wrong.
 func TestEvalMistakes(t *testing.T) {
 	t.Parallel()
-	term, suite := newTerminal(t), smallSuite(t, "", 0)
+	term, suite := newTerminal(t, "SLIPWAY_CLAUDE=/nowhere/claude"), smallSuite(t, "", 0)
 	_, hired := cast{"lens.json": `{"findings":[]}`}.hire(t)
 	for name, row := range map[string]struct {
 		args []string
 		code int
 		want string
 	}{
-		"no suite":               {nil, 2, "eval wants one suite file"},
-		"a suite that is not":    {[]string{"nowhere.yaml"}, 2, "nowhere.yaml"},
-		"an unknown key":         {[]string{smallSuite(t, "colour: blue\n", 0)}, 2, "suite.yaml:1: colour: unknown key"},
-		"an unknown case":        {[]string{suite, "--case", "x"}, 2, `there is no case "x"`},
-		"an unknown target":      {[]string{suite, "--target", "x"}, 2, `there is no target "x"; there are: recorded`},
-		"an unknown runtime":     {[]string{suite, "--runtime", "x"}, 2, "--runtime: "},
-		"a model of nobody":      {[]string{suite, "--model", "x"}, 2, "--model wants --runtime"},
-		"two ways to go on":      {[]string{suite, "--resume", "--rerun-failed"}, 2, "give one of them"},
-		"nothing to go on with":  {[]string{suite, "--resume", "--results", t.TempDir()}, 5, "there is no evaluation at all of small"},
-		"a run and no way":       {[]string{suite, "--run", "x"}, 2, "give --resume"},
-		"a case of an old one":   {[]string{suite, "--resume", "--case", "clean"}, 2, "for a new evaluation"},
-		"a variant with a slip":  {[]string{strings.Replace(suite, "suite.yaml", "slip.yaml", 1)}, 2, "one lens:1: reviw: unknown key"},
-		"recordings of nobody":   {[]string{suite, "--runtime", "replay", "--recordings", t.TempDir()}, 6, "there is no recording of bound"},
-		"money for one call":     {append([]string{suite, "--budget", "0.001"}, hired...), 6, "budget_usd is $0.001"},
-		"money that is none":     {[]string{suite, "--budget", "-1"}, 2, "--budget -1: want an amount"},
-		"a case recorded twice":  {[]string{suite, "--repeat", "2", "--record", t.TempDir()}, 2, "a case is recorded once"},
-		"replay without a thing": {[]string{suite, "--runtime", "replay"}, 2, "--recordings is required"},
+		"no suite":                {nil, 2, "eval wants one suite file"},
+		"a suite that is not":     {[]string{"nowhere.yaml"}, 2, "nowhere.yaml"},
+		"an unknown key":          {[]string{smallSuite(t, "colour: blue\n", 0)}, 2, "suite.yaml:1: colour: unknown key"},
+		"an unknown case":         {[]string{suite, "--case", "x"}, 2, `there is no case "x"`},
+		"an unknown target":       {[]string{suite, "--target", "x"}, 2, `there is no target "x"; there are: recorded`},
+		"an unknown runtime":      {[]string{suite, "--runtime", "x"}, 2, "--runtime: "},
+		"a model of nobody":       {[]string{suite, "--model", "x"}, 2, "--model wants --runtime"},
+		"two ways to go on":       {[]string{suite, "--resume", "--rerun-failed"}, 2, "give one of them"},
+		"nothing to go on with":   {[]string{suite, "--resume", "--results", t.TempDir()}, 5, "there is no evaluation at all of small"},
+		"a run and no way":        {[]string{suite, "--run", "x"}, 2, "give --resume"},
+		"a case of an old one":    {[]string{suite, "--resume", "--case", "clean"}, 2, "for a new evaluation"},
+		"a variant with a slip":   {[]string{strings.Replace(suite, "suite.yaml", "slip.yaml", 1)}, 2, "one lens:1: reviw: unknown key"},
+		"recordings of nobody":    {[]string{suite, "--runtime", "replay", "--recordings", t.TempDir()}, 6, "there is no recording of bound"},
+		"money for one call":      {append([]string{suite, "--budget", "0.001"}, hired...), 6, "budget_usd is $0.001"},
+		"a CLI that is not there": {[]string{suite, "--runtime", "claude_code"}, 5, "target claude_code: "},
+		"money that is none":      {[]string{suite, "--budget", "-1"}, 2, "--budget -1: want an amount"},
+		"a case recorded twice":   {[]string{suite, "--repeat", "2", "--record", t.TempDir()}, 2, "a case is recorded once"},
+		"replay without a thing":  {[]string{suite, "--runtime", "replay"}, 2, "--recordings is required"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.Contains(strings.Join(row.args, " "), "slip.yaml") {
