@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/eval"
 	"github.com/slipway-dev/slipway/pipeline/results"
+	"github.com/slipway-dev/slipway/pipeline/runtime/modeltest"
 )
 
 var evalAll = flag.Bool("eval-all", false, "run every case of the planted faults, not each fifth")
@@ -233,5 +234,39 @@ func TestEvalMistakes(t *testing.T) {
 				t.Errorf("exit %d, want %d: %s%s\nwant %q", got.code, row.code, got.out, got.err, row.want)
 			}
 		})
+	}
+}
+
+// TestEvalOnALiveRuntime asks models over HTTP, who find the fault in both cases, and
+// comes to the same numbers again from what was recorded meanwhile.
+func TestEvalOnALiveRuntime(t *testing.T) {
+	t.Parallel()
+	model := modeltest.New(t, func(req modeltest.Request) modeltest.Turn {
+		for _, tool := range req.Tools {
+			if tool.Name == "BASH" {
+				t.Error("an agent could run the code of a case")
+			}
+		}
+		switch {
+		case strings.Contains(req.System.String(), "You are the Review Verifier"):
+			return use("answer", jsonText(`{"verdicts": [{"id": "f1", "verdict": "confirmed", "confidence": 95, "reason": "It is."}]}`))
+		case strings.Contains(req.Text(), "+const limit = 9") && !strings.Contains(req.Text(), "One too few"):
+			return use("answer", jsonText(`{"findings": [{"severity": "high", "path": "r.go", "start_line": 3, "title": "One too few", "claim": "The limit is too low."}]}`))
+		}
+		return use("answer", jsonText(`{"findings": []}`))
+	})
+	term := newTerminal(t, append(model.Env(), model.Secret())...)
+	suite, recordings := smallSuite(t, "", 0), t.TempDir()
+	live := term.slipway("eval", suite, "--runtime", "native", "--model", "anthropic/claude-sonnet-5-5", "--record", recordings)
+	played := term.slipway("eval", suite, "--runtime", "replay", "--recordings", recordings)
+	for name, got := range map[string]typed{"small · native:anthropic/claude-sonnet-5-5 · one lens": live, "small · replay · one lens": played} {
+		for _, want := range []string{name, "precision  0.500 [0.095, 0.905]   1 right, 1 wrong", "recall     1.000", "0 are missing, 0 infra errors"} {
+			if got.code != 0 || !strings.Contains(got.out, want) {
+				t.Errorf("exit %d, %q is not in\n%s%s", got.code, want, got.out, got.err)
+			}
+		}
+	}
+	if strings.Contains(live.out, "cost       $0.00, 0 agent") {
+		t.Errorf("it cost nothing:\n%s", live.out)
 	}
 }
