@@ -207,7 +207,9 @@ func TestWhatPeopleReadAfterGitHubFailed(t *testing.T) {
 	_, err = s.sim.AddFault(t.Context(), githubsim.Fault{Kind: githubsim.FaultStatus, Path: "/"})
 	must(t, err)
 	write(t, s.cast, map[string]string{"broken": ""})
-	s.becomes(t, all, func(j queue.Job) bool { return strings.HasPrefix(j.Cause, "GitHub is away: ") && j.Attempt > 2 && j.Retries == 0 })
+	s.becomes(t, all, func(j queue.Job) bool {
+		return strings.HasPrefix(j.Cause, "GitHub is away: ") && j.Attempt > 2 && j.Retries == 0
+	})
 	s.becomes(t, one, func(j queue.Job) bool { return !j.State.Finished() })
 	_, err = s.sim.ClearFaults(t.Context(), githubsim.Done{})
 	must(t, err)
