@@ -295,8 +295,10 @@ func (v *reviewing) prepare(ctx context.Context) error {
 	if v.site, err = v.newSite(ctx, v.mirror, v.Request.Repo, v.Request.Review, v.log); err != nil {
 		return err
 	}
-	if v.site.commands, err = commandsFor(ctx, v.mirror, v.workDir(), v.conf, pin.BaseSHA); err != nil {
-		return err
+	if !pin.Pull.Fork { // else none is run
+		if v.site.commands, err = commandsFor(ctx, v.mirror, v.workDir(), v.conf, pin.BaseSHA); err != nil {
+			return err
+		}
 	}
 	lens, err := v.target(ctx, v.conf, v.Request.Review, review.LensRole)
 	if ctx.Err() != nil {
@@ -445,7 +447,7 @@ func (v *reviewing) change(ctx context.Context, seen reviewEvidence) (review.Tar
 		Evidence: seen.Head, Before: seen.Base, Earlier: pin.Earlier, Full: v.Request.Full,
 	}
 	if v.Request.Pull == 0 {
-		t.Goal = "" // two branches ask for nothing
+		t.Goal = v.Request.Goal // two branches ask for nothing
 	}
 	if e := pin.Earlier; e != nil && (!e.Whole() || !v.mirror.Has(ctx, e.Head)) {
 		t.Full = true
