@@ -174,8 +174,8 @@ func (a *App) Work(ctx context.Context) error {
 	return err
 }
 
-// worker runs deliveries, which take milliseconds, reviews, which take minutes,
-// and builds, which take hours, in slots of their own.
+// worker runs deliveries and comparisons, which take moments, reviews, which take
+// minutes, and builds, which take hours, in slots of their own.
 func (a *App) worker() *queue.Worker {
 	host, err := os.Hostname()
 	if err != nil {
@@ -186,6 +186,7 @@ func (a *App) worker() *queue.Worker {
 		Slots: []queue.Slot{
 			a.patient(queue.Slot{Kinds: []string{inbox.Kind}, N: a.conf.Slots.Deliveries, Run: a.deliver, GivenUp: a.giveUpDelivery}),
 			a.patient(queue.Slot{Kinds: []string{pipeline.KindBuild}, N: a.conf.Slots.Builds, Run: a.build, GivenUp: a.giveUp}),
+			a.patient(queue.Slot{Kinds: []string{pipeline.KindComparison}, N: a.conf.Slots.Deliveries, Run: a.build, GivenUp: a.giveUp}),
 			a.patient(queue.Slot{Kinds: []string{review.Kind}, N: a.conf.Slots.Reviews, Run: a.review, GivenUp: a.giveUpReview}),
 		},
 	}
@@ -357,7 +358,7 @@ func (a *App) findings(ctx context.Context, r forge.Repo, pull forge.Pull) ([]fi
 		return nil, nil
 	}
 	key := fmt.Sprintf("%s#%d", r, pull.Ticket)
-	jobs, err := a.store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Key: key, Limit: 1})
+	jobs, err := a.store.List(ctx, queue.Query{Kinds: pipeline.Kinds(), Key: key, Limit: 1})
 	if err != nil || len(jobs) == 0 {
 		return nil, err
 	}

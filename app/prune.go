@@ -42,7 +42,7 @@ var buildDirectories = []string{"builds", "work", "homes", "transcripts", "recor
 // never in it, nor is one that a comparison may still publish, nor one that the
 // store does not know: it may be another store's.
 func Leftovers(ctx context.Context, store queue.Store, stateDir string, before time.Time) ([]Leftover, error) {
-	jobs, err := store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild, "local/"}, Limit: math.MaxInt32})
+	jobs, err := store.List(ctx, queue.Query{Kinds: append(pipeline.Kinds(), "local/"), Limit: math.MaxInt32})
 	if err != nil {
 		return nil, fmt.Errorf("list builds: %w", err)
 	}

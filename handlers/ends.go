@@ -29,7 +29,7 @@ func (h *Handlers) Reconcile(ctx context.Context) error {
 
 // reconcile is Reconcile for some builds, after somebody did something.
 func (h *Handlers) reconcile(ctx context.Context, by forge.Person, some func(pipeline.Request) bool) error {
-	open, err := h.Jobs.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Unfinished: true, Limit: math.MaxInt32})
+	open, err := h.Jobs.List(ctx, queue.Query{Kinds: pipeline.Kinds(), Unfinished: true, Limit: math.MaxInt32})
 	if err != nil {
 		return fmt.Errorf("look for open builds: %w", err)
 	}
