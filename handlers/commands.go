@@ -264,7 +264,7 @@ func (h *Handlers) find(ctx context.Context, t trigger, q queue.Query) (queue.Jo
 	if t.build == "" { // which would select any build
 		return queue.Job{}, false, nil
 	}
-	q.Kinds, q.Limit = []string{pipeline.KindBuild}, 1
+	q.Kinds, q.Limit = pipeline.Kinds(), 1
 	jobs, err := h.Jobs.List(ctx, q)
 	if err != nil {
 		return queue.Job{}, false, fmt.Errorf("look for builds of %s: %w", t.build, err)
