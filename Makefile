@@ -3,7 +3,7 @@ SHELL := /bin/bash
 
 LINTER := .cache/bin/golangci-lint
 
-.PHONY: help deps tools build test vet lint bench soak chaos fuzz schemas clean
+.PHONY: help deps tools build test vet lint bench eval soak chaos fuzz schemas clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ lint: ## the linter, as .golangci.yml says
 
 bench: ## how fast it is, each number beside its bound
 	@set -o pipefail; go test -timeout 1h -run '^$$' -bench . ./... | awk -f .ci/bounds.awk
+
+eval: ## every planted fault with recorded answers, graded as expected; make test runs each fifth
+	go test -count 1 -timeout 10m -v -run TestPlantedFaults ./cmd/slipway -eval-all
 
 soak: ## properties and crashes for long, all of GitHub as Enterprise Server: make soak CHECKS=20000
 	go test -race -count 1 -timeout 2h \

@@ -40,7 +40,7 @@ var rules = map[string]rule{
 	"": {nil, "it is embedded files and nothing else"},
 	"cmd/slipway": {[]string{
 		"", "app", "app/githubsim", "config", "queue", "pipeline", "pipeline/review", "pipeline/plan", "pipeline/report",
-		"pipeline/results", "pipeline/provenance", "pipeline/forge", "pipeline/runtime", "pipeline/sandbox", "pipeline/simulate",
+		"pipeline/results", "pipeline/provenance", "pipeline/forge", "pipeline/runtime", "pipeline/sandbox", "pipeline/simulate", "pipeline/eval",
 	}, "a verb parses, calls one function and prints what came out; the work is below app and pipeline"},
 
 	"app": {[]string{
@@ -62,6 +62,8 @@ var rules = map[string]rule{
 	"pipeline/simulate": {slices.Concat(work, []string{
 		"config", "pipeline", "pipeline/plan", "pipeline/coding", "pipeline/sandbox", "queue",
 	}), "it stands where a terminal stands: it starts builds, and nothing of a build knows it"},
+	"pipeline/eval": {[]string{"config", "pipeline/finding", "pipeline/report", "pipeline/results"},
+		"it measures what a reviewer says and keeps it; who reviews, and how, is not its business"},
 	"pipeline/plan":   {work, worker},
 	"pipeline/coding": {work, worker},
 	"pipeline/review": {work, worker},

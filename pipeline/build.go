@@ -42,7 +42,7 @@ type Engine struct {
 	Slots    *agent.Slots
 	Runtime  func(ctx context.Context, name string) (runtime.Runtime, error)
 	Only     string                                                 // the runtime of every role, whatever is configured; empty: as configured
-	Record   func(build string, rt runtime.Runtime) runtime.Runtime // lets rt work and records what it does; nil: nothing is recorded
+	Record   func(build string, rt runtime.Runtime) runtime.Runtime // lets rt work and records what it does, or plays what was recorded; nil: neither
 	Defaults config.Repo                                            // the layers under the repository's own file
 	Shared   bool                                                   // other machines may take up a build that this one leaves: its commits go to the remote
 	CIGrace  time.Duration                                          // until then no check of a pushed commit is missing yet; 0 means ci.DefaultGrace

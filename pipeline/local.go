@@ -93,12 +93,13 @@ type LocalReview struct {
 	Mirror *repo.Mirror
 	Base   string // branch, or a whole ref
 	Head   string // likewise; empty is what is checked out
+	Inert  bool   // nothing of the change is executed, as of a fork's
 }
 
 // Pull is the comparison.
 func (l LocalReview) Pull(ctx context.Context, _ int) (forge.Pull, error) {
 	remote := repo.Remote{URL: l.Dir}
-	p := forge.Pull{State: "open", Base: l.Base, Head: l.Head}
+	p := forge.Pull{State: "open", Base: l.Base, Head: l.Head, Fork: l.Inert}
 	var err error
 	if p.Head == "" {
 		if p.Head, err = l.Mirror.DefaultBranch(ctx, remote); err != nil {

@@ -126,7 +126,7 @@ func (v *reviewing) change(ctx context.Context, seen reviewEvidence) (review.Tar
 		Dismissed: pin.Dismissed, Reopened: pin.Reopened,
 	}
 	if v.Request.Pull == 0 {
-		t.Goal = "" // two branches ask for nothing
+		t.Goal = v.Request.Goal // two branches ask for nothing
 	}
 	if e := pin.Earlier; e != nil && (!e.Whole() || !v.mirror.Has(ctx, e.Head)) {
 		t.Full = true

@@ -294,8 +294,10 @@ func (v *reviewing) prepare(ctx context.Context) error {
 	if v.site, err = v.newSite(ctx, v.mirror, v.Request.Repo, v.Request.Review, v.log); err != nil {
 		return err
 	}
-	if v.site.commands, err = commandsFor(ctx, v.mirror, v.workDir(), v.conf, pin.BaseSHA); err != nil {
-		return err
+	if !pin.inert() { // else none is run
+		if v.site.commands, err = commandsFor(ctx, v.mirror, v.workDir(), v.conf, pin.BaseSHA); err != nil {
+			return err
+		}
 	}
 	lens, err := v.target(ctx, v.conf, v.Request.Review, review.LensRole)
 	if ctx.Err() != nil {

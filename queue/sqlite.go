@@ -306,7 +306,7 @@ func (s *SQLite) List(ctx context.Context, q Query) ([]Job, error) {
 	if limit <= 0 {
 		limit = 100
 	}
-	jobs, err := s.readJobs(ctx, query+` ORDER BY j.n DESC LIMIT ?`, append(args, limit)...)
+	jobs, err := s.readJobs(ctx, fmt.Sprintf(`%s ORDER BY j.n DESC LIMIT %d`, query, limit), args...)
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}

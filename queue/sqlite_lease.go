@@ -152,12 +152,13 @@ func next(t *tx, kinds []string) (int64, error) {
 // turns returns a page of the tenants with waiting jobs, in their order. For one
 // kind an index has the order; for several the lanes of a tenant are added up.
 func turns(t *tx, kinds []string, offset int) (tenants []string, err error) {
-	query := `SELECT tenant FROM lanes WHERE kind = ? AND waiting > 0 ORDER BY running, served, tenant LIMIT ? OFFSET ?`
+	query := `SELECT tenant FROM lanes WHERE kind = ? AND waiting > 0 ORDER BY running, served, tenant`
 	if len(kinds) > 1 {
 		query = `SELECT tenant FROM lanes WHERE kind IN (` + marks(len(kinds)) + `)
-			GROUP BY tenant HAVING sum(waiting) > 0 ORDER BY sum(running), max(served), tenant LIMIT ? OFFSET ?`
+			GROUP BY tenant HAVING sum(waiting) > 0 ORDER BY sum(running), max(served), tenant`
 	}
-	rows, err := t.query(query, append(anys(kinds), tenantPage, offset)...)
+	query += fmt.Sprintf(` LIMIT %d OFFSET ?`, tenantPage)
+	rows, err := t.query(query, append(anys(kinds), offset)...)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,10 @@ import (
 // Times are nanoseconds since 1970, 0 for none. due says when a waiting job
 // may start: 0 now, else at that time, NULL not by itself.
 //
+// No index is for jobs of one kind by name, and no LIMIT is a parameter: SQLite
+// would look at what is bound to see whether another plan fits, and prepare the
+// statement anew each time it is run.
+//
 // Two promises are unique indexes, so that no code can break them: one running
 // job of a kind and key, one unfinished job of a once value. The counters in
 // lanes are kept by triggers for the same reason.
@@ -45,7 +49,7 @@ var schema = []string{
 	`CREATE INDEX jobs_unfinished ON jobs (n) WHERE state IN ('queued', 'running', 'parked')`,
 	`CREATE INDEX jobs_once ON jobs (once) WHERE once <> ''`,
 	`CREATE INDEX jobs_key ON jobs (key) WHERE key <> ''`,
-	`CREATE INDEX jobs_handled ON jobs (updated) WHERE kind = 'delivery' AND state IN ('done', 'buried')`,
+	`CREATE INDEX jobs_finished ON jobs (updated) WHERE state IN ('done', 'buried')`,
 
 	// Apart from jobs: a heartbeat must not write megabytes anew.
 	`CREATE TABLE payloads (

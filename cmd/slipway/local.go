@@ -64,20 +64,29 @@ func localRepo(dir string) forge.Repo {
 
 // engineFor is the engine with the agents that a local build names.
 func (o *options) engineFor(conf config.Server, l localBuild) (*pipeline.Engine, error) {
+	agents, err := agentsFor(l)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := app.NewEngine(conf, agents, o.logger())
+	return engine, environment(err)
+}
+
+// agentsFor are the agents that a local build names.
+func agentsFor(l localBuild) (app.Agents, error) {
 	if l.Runtime != "" {
 		if err := config.CheckRuntime(l.Runtime); err != nil {
-			return nil, fmt.Errorf("--runtime: %w", err)
+			return app.Agents{}, fmt.Errorf("--runtime: %w", err)
 		}
 	}
 	agents := app.Agents{Runtime: l.Runtime, Command: l.Command, Readable: l.Readable, Record: l.Record, Environ: os.Environ(), Bridge: bridge()}
 	if l.Recordings != "" {
 		var err error
 		if agents.Recordings, err = readRecordings(l.Recordings); err != nil {
-			return nil, fmt.Errorf("--recordings: %w", err)
+			return app.Agents{}, fmt.Errorf("--recordings: %w", err)
 		}
 	}
-	engine, err := app.NewEngine(conf, agents, o.logger())
-	return engine, environment(err)
+	return agents, nil
 }
 
 func readRecordings(path string) ([]runtime.Recording, error) {

@@ -38,8 +38,8 @@ var severities = []string{"critical", "high", "medium", "low"}
 // reviewFlags are the flags of slipway review.
 type reviewFlags struct {
 	buildFlags
-	head, severity, failOn, sarif string
-	focus                         []string
+	head, severity, failOn, sarif, bench string
+	focus                                []string
 }
 
 func newReview(o *options) *cobra.Command {
@@ -56,12 +56,21 @@ at. PATHs are patterns of what is to be looked at; without them it is everything
 Ctrl-C once stops the agents and shows what is verified by then; twice stops at
 once and keeps the review for resume. The exit code is 0 when nothing at or above
 --fail-on is open, 1 when something is, 3 when the review could not be done, 4
-cancelled, 6 when not everything was looked at, 2 usage, 5 environment.`,
+cancelled, 6 when not everything was looked at, 2 usage, 5 environment.
+
+With --reviewbench the change is a pull request as the benchmark of that name
+hands it out: diff.patch and pr.json in the directory or in its folder pr, and the
+checkout in its folder repo. Nothing of it is executed. The findings go to the file
+that RB_OUT names, and the exit code is 0 once they are there.`,
 		Example: `  slipway review --repo . --base main
   slipway review --repo . --base main --focus security,tests src/
   slipway review --repo . --base main --json --fail-on high
-  slipway review --repo . --base main --sarif findings.sarif`,
+  slipway review --repo . --base main --sarif findings.sarif
+  RB_OUT=findings.json slipway review --reviewbench /work`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.bench != "" {
+				return o.runReviewBench(cmd.Context(), f, args)
+			}
 			l, err := f.local(args)
 			if err != nil {
 				return err
@@ -78,6 +87,7 @@ cancelled, 6 when not everything was looked at, 2 usage, 5 environment.`,
 	flags.StringVar(&f.severity, "severity", "", "the least severity that counts: critical, high, medium or low (default from configuration)")
 	flags.StringVar(&f.failOn, "fail-on", "", "the least severity of an open finding for exit code 1 (default: every open finding)")
 	flags.StringVar(&f.sarif, "sarif", "", "file to write the open findings to, as SARIF 2.1.0")
+	flags.StringVar(&f.bench, "reviewbench", "", "review the pull request of ReviewBench in this directory, and write the file that RB_OUT names")
 	return cmd
 }
 
@@ -89,10 +99,8 @@ func (f *reviewFlags) local(paths []string) (localBuild, error) {
 	case f.base == "":
 		return localBuild{}, errors.New("--base is required: the branch that the change is to be merged into, for example --base main")
 	}
-	for flag, value := range map[string]string{"--severity": f.severity, "--fail-on": f.failOn} {
-		if value != "" && !slices.Contains(severities, value) {
-			return localBuild{}, fmt.Errorf("%s %s: give %s", flag, value, strings.Join(severities, ", "))
-		}
+	if err := f.checkSeverities(); err != nil {
+		return localBuild{}, err
 	}
 	dir, err := findRepo(f.repo)
 	if err != nil {
@@ -115,6 +123,15 @@ func (f *reviewFlags) local(paths []string) (localBuild, error) {
 	}
 	l.Dir, l.Review = dir, r
 	return l, nil
+}
+
+func (f *reviewFlags) checkSeverities() error {
+	for flag, value := range map[string]string{"--severity": f.severity, "--fail-on": f.failOn} {
+		if value != "" && !slices.Contains(severities, value) {
+			return fmt.Errorf("%s %s: give %s", flag, value, strings.Join(severities, ", "))
+		}
+	}
+	return nil
 }
 
 // newReviewID names a review of a terminal.

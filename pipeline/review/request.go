@@ -26,6 +26,7 @@ type Request struct {
 	Focus    []string      `json:"focus,omitempty"`    // names of lenses; nil: as configured
 	Severity string        `json:"severity,omitempty"` // the least that counts; empty means as configured
 	Paths    []string      `json:"paths,omitempty"`    // what is to be looked at, as Options.Only
+	Goal     string        `json:"goal,omitempty"`     // what the change is for, where there is no pull request to say it
 	Fix      bool          `json:"fix,omitempty"`      // what is open is mended when the review has ended
 	Requeued bool          `json:"requeued,omitempty"` // the head moved under a review before this one
 	Allowed  *Allowance    `json:"allowed,omitempty"`  // the code of a fork that may be run; nil: none

@@ -243,3 +243,20 @@ func TestCommandIgnoresASlowListener(t *testing.T) {
 		t.Errorf("Run = %v: the listener's time was taken for the agent's silence", err)
 	}
 }
+
+// What an agent says without end is kept for the answer, and shown in part: as
+// JSON in a transcript it would take many times as much.
+func TestLongTextIsShownInPart(t *testing.T) {
+	const said = 100_000
+	var seen []string
+	res, err := shell(t, fmt.Sprintf(`head -c %d /dev/zero | tr '\0' x; echo; echo '{"type":"result","output":{}}'`, said)).Run(t.Context(), call(t), func(e runtime.Event) {
+		seen = append(seen, e.Text)
+	})
+	if err != nil || len(res.Text) != said+1 {
+		t.Fatalf("%d bytes of text were kept, %v; want all", len(res.Text), err)
+	}
+	want := strings.Repeat("x", 64<<10) + "… (34465 more bytes)"
+	if len(seen) != 1 || seen[0] != want {
+		t.Errorf("%d events were shown, the first of %d bytes, want one of %d", len(seen), len(seen[0]), len(want))
+	}
+}

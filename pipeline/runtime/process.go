@@ -37,7 +37,7 @@ func runLines(ctx context.Context, box *sandbox.Box, cmd sandbox.Command, c Call
 
 	exit, err := box.Run(run, cmd)
 	w.pause()
-	if run.Err() == nil {
+	if run.Err() == nil && err == nil { // else the last line was cut off, not written
 		out.flush()
 	}
 	end := ended{Code: exit.Code, Stderr: hide.text(log.String())}

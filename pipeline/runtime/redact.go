@@ -3,6 +3,7 @@ package runtime
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -55,9 +56,21 @@ func (r *redactor) raw(m json.RawMessage) json.RawMessage {
 	return json.RawMessage(r.replace.Replace(string(m)))
 }
 
+// maxShown is how many bytes of text an Event has at most: it is for people, and
+// as JSON it can take six times as much and several copies of that.
+const maxShown = 64 << 10
+
 func (r *redactor) event(e Event) Event {
-	e.Text, e.Input = r.text(e.Text), r.raw(e.Input)
+	e.Text, e.Input = shown(r.text(e.Text)), r.raw(e.Input)
 	return e
+}
+
+// shown cuts what nobody reads to its end, and says so.
+func shown(text string) string {
+	if len(text) <= maxShown {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxShown], "") + fmt.Sprintf("… (%d more bytes)", len(text)-maxShown)
 }
 
 func (r *redactor) result(res Result) Result {

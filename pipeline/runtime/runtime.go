@@ -111,7 +111,7 @@ const (
 // An Event is something that happened during a call.
 type Event struct {
 	Kind  EventKind       `json:"kind"`
-	Text  string          `json:"text,omitempty"` // text, or what a notice says; secrets are redacted
+	Text  string          `json:"text,omitempty"` // text, or what a notice says; secrets are redacted, and it ends after 64 KiB
 	Tool  string          `json:"tool,omitempty"`
 	Input json.RawMessage `json:"input,omitempty"`
 	Usage *Usage          `json:"usage,omitempty"`
