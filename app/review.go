@@ -35,9 +35,9 @@ func (c ReviewClaim) Review(ctx context.Context) (report.Review, error) {
 	if err := c.Engine.Box.Reap(ctx); err != nil {
 		return report.Review{}, fmt.Errorf("end what a dead worker left running: %w", err)
 	}
-	before, signals := signalsOf(ctx, c.Task)
+	ear := listen(c.Task)
 	final, err := c.Engine.Review(ctx, pipeline.ReviewJob{
-		Request: c.Request, Forge: c.Forge, Before: before, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining, Heard: c.Heard,
+		Request: c.Request, Forge: c.Forge, Before: ear.before, Signals: ear.coming, Extend: c.Task.Extend, Draining: c.Draining, Heard: c.Heard,
 		Day: daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
@@ -47,7 +47,7 @@ func (c ReviewClaim) Review(ctx context.Context) (report.Review, error) {
 		},
 		Again: c.again, Mend: c.Mend,
 	})
-	return final, handBack(err)
+	return final, ear.handBack(err)
 }
 
 // again queues a review of the head that the pull request has meanwhile. Its id

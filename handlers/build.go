@@ -78,6 +78,7 @@ func (h *Handlers) job(t trigger, cmd command.Command, tracking forge.Comment) (
 		Budget:      cmd.Budget,
 		PlanOnly:    cmd.PlanOnly,
 		Fast:        cmd.Fast,
+		Targets:     cmd.Targets,
 		By:          t.by,
 		Trigger:     t.on,
 		Comment:     tracking,

@@ -285,7 +285,7 @@ func (h *Handlers) formerly(ctx context.Context, t trigger, q queue.Query) (queu
 	}
 	for _, j := range jobs {
 		var r pipeline.Request
-		if json.Unmarshal(j.Payload, &r) == nil && r.Repo.ID != 0 && r.Repo.ID == t.repo.ID && threadKey(t.repo, r.Ticket.Number) == t.build {
+		if json.Unmarshal(j.Payload, &r) == nil && r.Contender == nil && r.Repo.ID != 0 && r.Repo.ID == t.repo.ID && threadKey(t.repo, r.Ticket.Number) == t.build {
 			return j, true, nil
 		}
 	}

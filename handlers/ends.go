@@ -38,7 +38,7 @@ func (h *Handlers) reconcile(ctx context.Context, by forge.Person, some func(pip
 		var r pipeline.Request
 		if err := json.Unmarshal(j.Payload, &r); err != nil {
 			failed = append(failed, fmt.Errorf("read the request of %s: %w", j.ID, err))
-		} else if some(r) {
+		} else if r.Contender == nil && some(r) { // a comparison hands on to its own
 			failed = append(failed, h.endIfGone(ctx, j, r, by))
 		}
 	}

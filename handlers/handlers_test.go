@@ -470,7 +470,7 @@ func TestHelpListsWhatThisPersonMayRun(t *testing.T) {
 		t.Fatalf("offers what is refused:\n%s", w.hub.bodies())
 	}
 	w.deliver("d2", commented(maintainer, "/help"))
-	w.commentsHold(2, "`/build [--plan-only] [--budget USD] [--base BRANCH] [--max-parallel N] [--fast] [text]`", "`/approve HASH`", "`/cancel`")
+	w.commentsHold(2, "`/build [--plan-only] [--budget USD] [--base BRANCH] [--max-parallel N] [--targets A,B] [--fast] [text]`", "`/approve HASH`", "`/cancel`")
 }
 
 func TestWhatCannotBeReadIsAnswered(t *testing.T) {

@@ -99,6 +99,8 @@ type Fold struct {
 	ciNow     checksOf     // of the pushed commit
 	ciFixes   []ci.Attempt // in this segment
 
+	contest contest
+
 	costs     map[report.Cost]int64 // by role, runtime and model
 	calls     map[report.Cost]int
 	cost      int64
@@ -168,6 +170,7 @@ func (f *Fold) reopen(segment int, at time.Time) {
 	f.stop, f.verified, f.final, f.pushed, f.pull, f.checked, f.comments, f.end = nil, nil, nil, nil, nil, nil, nil, nil
 	f.open, f.replan, f.replans, f.asked, f.fixes = "", "", 0, 0, nil
 	f.gate, f.approval = nil, ""
+	f.contest.held, f.contest.rows = nil, nil
 	if f.brought != nil && f.brought.Cause != "" {
 		f.brought = nil
 	}
@@ -372,6 +375,8 @@ func (f *Fold) apply(e step.Entry) error {
 		return json.Unmarshal(e.Outcome, &f.checked)
 	case e.Key == keyComment:
 		return json.Unmarshal(e.Outcome, &f.comments)
+	case e.Key == keyContenders, e.Key == keyContest, e.Key == keyHeld, strings.HasPrefix(e.Key, keyTold("")):
+		return f.compete(e)
 	case e.Key == keyDone:
 		return json.Unmarshal(e.Outcome, &f.end)
 	}

@@ -46,6 +46,8 @@ type Request struct {
 	Comment     forge.Comment `json:"comment,omitzero"`        // the tracking comment: its id and marker
 	Prefix      string        `json:"prefix,omitempty"`        // of commands in comments; empty means "/"
 	Follow      *Follow       `json:"follow,omitempty"`        // the pull request that the build goes on with
+	Targets     []string      `json:"targets,omitempty"`       // each builds the ticket, and a person chooses; none: as configured
+	Contender   *Contender    `json:"contender,omitempty"`     // the comparison that the build is a part of
 }
 
 // Said is the body of a signal: who said it, and what.

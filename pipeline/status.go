@@ -25,16 +25,36 @@ func Read(ctx context.Context, from Journals, job string) (report.Build, error) 
 	if err != nil {
 		return report.Build{}, err
 	}
-	if !begun {
-		return report.Build{ID: job, State: report.Queued}, nil
+	contenders := fold.contending()
+	if len(contenders) == 0 {
+		return accountOf(fold, begun, job), nil
 	}
-	return fold.Report(time.Now()), nil
+	var all []standing
+	for _, c := range contenders {
+		account, err := Read(ctx, from, c.Build)
+		if err != nil {
+			return report.Build{}, err
+		}
+		all = append(all, standing{build: c.Build, target: c.Target, account: account})
+	}
+	return fold.compared(all, time.Now()), nil
+}
+
+func accountOf(fold *Fold, begun bool, job string) report.Build {
+	if !begun {
+		return report.Build{ID: job, State: report.Queued}
+	}
+	return fold.Report(time.Now())
 }
 
 // OwnReview is the newest review of a build's own diff, with what of it was said
-// on its draft; nil where there was none.
+// on its draft; of a comparison's, that of the chosen build. It is nil where there
+// was none.
 func OwnReview(ctx context.Context, from Journals, job string) (*review.Result, error) {
 	fold, _, err := folded(ctx, from, job)
+	if err == nil && len(fold.contending()) > 0 && fold.chosen().Build != "" {
+		fold, _, err = folded(ctx, from, fold.chosen().Build)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -52,13 +72,13 @@ func Home(ctx context.Context, from Journals, req Request) (forge.Repo, error) {
 	return fold.home, nil
 }
 
-// Resumed is where the last resume among the signals leads a build, or where it
+// Resumed is where the last signal that let a build go on leads it, or where it
 // was asked for.
 func Resumed(req Request, signals []Signal) forge.Repo {
 	home := req.Repo
 	for _, s := range signals {
 		var said Said
-		if s.Kind == ResumeSignal && json.Unmarshal(s.Body, &said) == nil && said.Repo != (forge.Repo{}) {
+		if (s.Kind == ResumeSignal || s.Kind == PublishSignal) && json.Unmarshal(s.Body, &said) == nil && said.Repo != (forge.Repo{}) {
 			home = said.Repo
 		}
 	}
@@ -101,6 +121,9 @@ func GivenUp(b report.Build, cause string) report.Build {
 // GiveUp says in public that no worker takes the build up any more, and why.
 // What it holds is kept in its journal and refs.
 func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause error) error {
+	if req.Contender != nil {
+		return nil // its comparison sees it, and tells
+	}
 	b, err := Read(ctx, from, req.Build)
 	if err != nil {
 		return err
