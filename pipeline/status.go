@@ -48,8 +48,7 @@ func accountOf(fold *Fold, begun bool, job string) report.Build {
 }
 
 // OwnReview is the newest review of a build's own diff, with what of it was said
-// on its draft; of a comparison's, that of the chosen build. It is nil where there
-// was none.
+// on its draft; nil where there was none. Of a comparison it is the chosen build's.
 func OwnReview(ctx context.Context, from Journals, job string) (*review.Result, error) {
 	fold, _, err := folded(ctx, from, job)
 	if err == nil && len(fold.contending()) > 0 && fold.chosen().Build != "" {
