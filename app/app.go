@@ -173,8 +173,8 @@ func (a *App) Work(ctx context.Context) error {
 	return err
 }
 
-// worker runs deliveries, which take milliseconds, reviews, which take minutes,
-// and builds, which take hours, in slots of their own.
+// worker runs deliveries and comparisons, which take moments, reviews, which take
+// minutes, and builds, which take hours, in slots of their own.
 func (a *App) worker() *queue.Worker {
 	host, err := os.Hostname()
 	if err != nil {
@@ -183,11 +183,30 @@ func (a *App) worker() *queue.Worker {
 	return &queue.Worker{
 		Store: a.store, Name: fmt.Sprintf("%s-%d-%d", host, os.Getpid(), time.Now().UnixNano()), Log: a.log,
 		Slots: []queue.Slot{
-			{Kinds: []string{inbox.Kind}, N: a.conf.Slots.Deliveries, Run: a.deliver, GivenUp: a.giveUpDelivery},
-			{Kinds: []string{pipeline.KindBuild}, N: a.conf.Slots.Builds, Run: a.build, GivenUp: a.giveUp},
-			{Kinds: []string{review.Kind}, N: a.conf.Slots.Reviews, Run: a.review, GivenUp: a.giveUpReview},
+			a.patient(queue.Slot{Kinds: []string{inbox.Kind}, N: a.conf.Slots.Deliveries, Run: a.deliver, GivenUp: a.giveUpDelivery}),
+			a.patient(queue.Slot{Kinds: []string{pipeline.KindBuild}, N: a.conf.Slots.Builds, Run: a.build, GivenUp: a.giveUp}),
+			a.patient(queue.Slot{Kinds: []string{pipeline.KindComparison}, N: a.conf.Slots.Deliveries, Run: a.build, GivenUp: a.giveUp}),
+			a.patient(queue.Slot{Kinds: []string{review.Kind}, N: a.conf.Slots.Reviews, Run: a.review, GivenUp: a.giveUpReview}),
 		},
 	}
+}
+
+// whileAway is how long a job waits that failed while GitHub was away.
+const whileAway = 10 * time.Second
+
+// patient is the slot of jobs that wait for GitHub while it is away, however long
+// that takes: that is no failure of theirs, and nobody could be told.
+func (a *App) patient(s queue.Slot) queue.Slot {
+	wait := func(ctx context.Context, err error) error {
+		if err == nil || queue.Decided(err) || ctx.Err() != nil || !a.hub.Away(ctx) {
+			return err
+		}
+		return queue.Turn(time.Now().Add(whileAway), fmt.Errorf("GitHub is away: %w", err))
+	}
+	run, givenUp := s.Run, s.GivenUp
+	s.Run = func(ctx context.Context, t *queue.Task) error { return wait(ctx, run(ctx, t)) }
+	s.GivenUp = func(ctx context.Context, t *queue.Task, cause error) error { return wait(ctx, givenUp(ctx, t, cause)) }
+	return s
 }
 
 // deliver handles one webhook.

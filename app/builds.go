@@ -22,7 +22,7 @@ func (b builds) Start(ctx context.Context, r pipeline.Request) error {
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
-	_, _, err = b.Put(ctx, queue.Job{ID: r.Build, Kind: pipeline.KindBuild, Key: r.Build, Tenant: b.tenant, Payload: payload})
+	_, _, err = b.Put(ctx, queue.Job{ID: r.Build, Kind: r.Kind(), Key: r.Build, Tenant: b.tenant, Payload: payload})
 	return err
 }
 

@@ -82,7 +82,7 @@ func newestResult(ctx context.Context, store queue.Store, q queue.Query, fits fu
 // buildsOf are the builds of the ticket of one of our pull requests, newest first.
 func buildsOf(ctx context.Context, store queue.Store, r forge.Repo, pull forge.Pull) ([]queue.Job, error) {
 	key := fmt.Sprintf("%s#%d", r, pull.Ticket)
-	jobs, err := store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Key: key, Limit: math.MaxInt32})
+	jobs, err := store.List(ctx, queue.Query{Kinds: pipeline.Kinds(), Key: key, Limit: math.MaxInt32})
 	if err != nil {
 		return nil, fmt.Errorf("look for builds of %s: %w", key, err)
 	}

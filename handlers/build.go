@@ -95,7 +95,7 @@ func jobOf(r pipeline.Request) (queue.Job, error) {
 	}
 	key := threadKey(r.Repo, r.Ticket.Number)
 	return queue.Job{
-		ID: r.Build, Kind: pipeline.KindBuild, Key: key, Once: key,
+		ID: r.Build, Kind: r.Kind(), Key: key, Once: key,
 		Tenant: strconv.FormatInt(r.Repo.Installation, 10), Payload: payload,
 	}, nil
 }

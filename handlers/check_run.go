@@ -274,7 +274,7 @@ func (h *Handlers) buildBehind(ctx context.Context, p press, button string) (bui
 		return build, t, false, nil
 	}
 	if r.Contender != nil { // the ticket's build is the comparison
-		jobs, err = h.Jobs.List(ctx, queue.Query{IDs: []string{r.Contender.Of}, Kinds: []string{pipeline.KindBuild}, Limit: 1})
+		jobs, err = h.Jobs.List(ctx, queue.Query{IDs: []string{r.Contender.Of}, Kinds: []string{pipeline.KindComparison}, Limit: 1})
 		if err != nil || len(jobs) == 0 {
 			return build, t, false, err
 		}

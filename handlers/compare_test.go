@@ -31,7 +31,7 @@ func TestACommentQueuesAComparison(t *testing.T) {
 	if r := w.request(); !slices.Equal(r.Targets, []string{"codex", "open_code:openai/gpt-5@high"}) || r.Text != "quickly" {
 		t.Errorf("request %+v", r)
 	}
-	if len(w.shelf.jobs) != 1 || w.shelf.jobs[0].Once != "o/r#12" {
+	if len(w.shelf.jobs) != 1 || w.shelf.jobs[0].Once != "o/r#12" || w.shelf.jobs[0].Kind != pipeline.KindComparison {
 		t.Errorf("jobs %+v", w.shelf.jobs)
 	}
 }
@@ -58,6 +58,7 @@ func TestNobodySpeaksToAContender(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := worldAt(t, config.Chat{}, report.Failed, nil)
 			comparison := w.request().Build
+			w.shelf.jobs[0].Kind = pipeline.KindComparison
 			contender := w.contend()
 			if name == "the ticket is closed" {
 				w.shelf.jobs[0].State = queue.Parked

@@ -35,7 +35,7 @@ type about struct {
 
 // reconcile is Reconcile for some runs, after somebody did something.
 func (h *Handlers) reconcile(ctx context.Context, by forge.Person, some func(about) bool) error {
-	open, err := h.Jobs.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild, pipeline.KindReview}, Unfinished: true, Limit: math.MaxInt32})
+	open, err := h.Jobs.List(ctx, queue.Query{Kinds: append(pipeline.Kinds(), pipeline.KindReview), Unfinished: true, Limit: math.MaxInt32})
 	if err != nil {
 		return fmt.Errorf("look for what is open: %w", err)
 	}

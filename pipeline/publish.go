@@ -329,20 +329,11 @@ func (b *build) check(ctx context.Context) error {
 			return checked{}, err
 		}
 		r := b.account()
-		title, summary, text := report.CheckOutput(r)
-		var buttons []forge.Button
-		if Refusal(r, ResumeSignal, Said{}) == "" {
-			buttons = []forge.Button{forge.RerunButton}
-		}
+		want := checkOf(r)
 		if seen := b.fold.reviewed(); seen != nil && len(seen.Open) > 0 && r.Pull != nil {
-			buttons = append(buttons, forge.FixButton)
+			want.Buttons = append(want.Buttons, forge.FixButton)
 		}
-		_, err := b.Forge.EnsureCheck(ctx, forge.Check{
-			Name: CheckName, HeadSHA: r.Head, ExternalID: r.ID + ":" + r.Head,
-			Status: "completed", Conclusion: report.Conclusion(r),
-			Title: title, Summary: summary, Text: text, Started: r.Started, Buttons: buttons,
-		})
-		if err != nil {
+		if _, err := b.Forge.EnsureCheck(ctx, want); err != nil {
 			return checked{}, err
 		}
 		back, err := b.Forge.Checks(ctx, r.Head)
@@ -352,6 +343,20 @@ func (b *build) check(ctx context.Context) error {
 		return fmt.Errorf("write the check run: %w", err)
 	}
 	return nil
+}
+
+// checkOf is the check run of a build that has ended.
+func checkOf(r report.Build) forge.Check {
+	title, summary, text := report.CheckOutput(r)
+	var buttons []forge.Button
+	if Refusal(r, ResumeSignal, Said{}) == "" {
+		buttons = []forge.Button{forge.RerunButton}
+	}
+	return forge.Check{
+		Name: CheckName, HeadSHA: r.Head, ExternalID: r.ID + ":" + r.Head,
+		Status: "completed", Conclusion: report.Conclusion(r),
+		Title: title, Summary: summary, Text: text, Started: r.Started, Buttons: buttons,
+	}
 }
 
 // lastWord is the final edit of the tracking comment, and the reaction on what

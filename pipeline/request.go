@@ -10,8 +10,24 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/review"
 )
 
-// KindBuild is the kind of the jobs whose payload is a Request.
-const KindBuild = "build"
+// The kinds of the jobs whose payload is a Request. A comparison is at work for
+// moments only, and has to be reached while every build that may run does: it is
+// of a kind of its own.
+const (
+	KindBuild      = "build"
+	KindComparison = "comparison"
+)
+
+// Kinds lists them.
+func Kinds() []string { return []string{KindBuild, KindComparison} }
+
+// Kind is that of the request's job.
+func (r Request) Kind() string {
+	if len(r.Targets) > 0 {
+		return KindComparison
+	}
+	return KindBuild
+}
 
 // The kinds of signal that a build understands. The body of each is a Said.
 const (

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -136,6 +137,11 @@ func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause erro
 	}
 	if err := notify(ctx, f, req.Comment, "end=given-up", b); err != nil {
 		return err
+	}
+	if b.Head != "" { // what it pushed is there, and nothing else would say that it is not whole
+		if _, err := f.EnsureCheck(ctx, checkOf(b)); err != nil && !errors.Is(err, forge.ErrRefused) {
+			return fmt.Errorf("say in a check that the build is given up: %w", err)
+		}
 	}
 	if req.Follow != nil {
 		for _, t := range req.Follow.Threads {

@@ -125,7 +125,7 @@ func (f *flow) comes(state report.State) (b report.Build) {
 // builds are those of the ticket, the newest first.
 func (f *flow) builds() []queue.Job {
 	f.Helper()
-	jobs, err := f.store.List(f.Context(), queue.Query{Kinds: []string{pipeline.KindBuild}, Key: fmt.Sprintf("%s#%d", f.repo(), f.ticket)})
+	jobs, err := f.store.List(f.Context(), queue.Query{Kinds: pipeline.Kinds(), Key: fmt.Sprintf("%s#%d", f.repo(), f.ticket)})
 	must(f.T, err)
 	return jobs
 }

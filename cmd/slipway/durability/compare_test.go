@@ -35,7 +35,7 @@ func TestComparisonSurvivesKills(t *testing.T) {
 	if len(account.Contenders) != 2 || !account.Contenders[1].Chosen || h.pull(t).Head.SHA != account.Contenders[1].Commit {
 		t.Errorf("chosen: %+v", account.Contenders)
 	}
-	for _, j := range h.jobs(t, pipeline.KindBuild) {
+	for _, j := range append(h.jobs(t, pipeline.KindBuild), h.jobs(t, pipeline.KindComparison)...) {
 		whole := look(t, h.store, h.state, j)
 		if d, ok := died[j.ID]; ok {
 			whole.continues(t, d)
@@ -82,12 +82,12 @@ func (h *hub) falls(t *testing.T, died map[string]seen, places ...string) (compa
 		if !h.server.killed() {
 			t.Fatalf("it was not killed %s\n%s", at, h.server.said(t))
 		}
-		for _, j := range h.jobs(t, pipeline.KindBuild) {
+		for _, j := range append(h.jobs(t, pipeline.KindBuild), h.jobs(t, pipeline.KindComparison)...) {
 			now := look(t, h.store, h.state, j)
 			if d, ok := died[j.ID]; ok {
 				now.continues(t, d)
 			}
-			if died[j.ID] = now; strings.Contains(j.Key, "#") {
+			if died[j.ID] = now; j.Kind == pipeline.KindComparison {
 				comparison = j.ID
 			}
 		}
