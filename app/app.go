@@ -19,7 +19,6 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
-	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
@@ -267,11 +266,15 @@ func (a *App) build(ctx context.Context, t *queue.Task) error {
 	if err != nil {
 		return err
 	}
-	hub := a.hub.ForRepo(resumedAt(t, req), req.Ticket.Number)
+	at := resumedAt(t, req)
+	hub := a.hub.ForRepo(at, req.Ticket.Number)
 	defer hub.Close(context.WithoutCancel(ctx))
 	final, err := Claim{Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub}.Build(ctx)
 	if err != nil {
 		return shutOut(err)
+	}
+	if err := a.handlers.ReviewAfter(ctx, at, req, final); err != nil {
+		return shutOut(err) // the build has ended, which the next claim sees at once
 	}
 	a.log.InfoContext(ctx, "build ended", "build", req.Build, "state", final.State, "cost_micros", final.CostMicros)
 	return nil
@@ -291,7 +294,14 @@ func (a *App) giveUp(ctx context.Context, t *queue.Task, cause error) error {
 	}
 	hub := a.hub.ForRepo(resumedAt(t, req), req.Ticket.Number)
 	defer hub.Close(context.WithoutCancel(ctx))
-	return shutOut(pipeline.GiveUp(ctx, a.store, hub, req, cause))
+	if err := pipeline.GiveUp(ctx, a.store, hub, req, cause); err != nil {
+		return shutOut(err)
+	}
+	final, err := Account(ctx, a.store, t.Job)
+	if err != nil {
+		return err
+	}
+	return shutOut(a.handlers.ReviewAfter(ctx, resumedAt(t, req), req, final))
 }
 
 // account is where a build stands now.
@@ -342,27 +352,6 @@ func fileOrNone(ctx context.Context, hub *github.Repository, name, ref string) (
 		return nil, nil
 	}
 	return text, err
-}
-
-// findings are what is open on a pull request: by its last review, or, where
-// nobody reviewed it, by what the newest build on one of ours left of its own.
-func (a *App) findings(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error) {
-	found, err := lastReview(ctx, a.store, review.Key(r, pull.Number))
-	if err != nil {
-		return nil, err
-	}
-	if found != nil {
-		return found.Open, nil
-	}
-	if pull.Ticket == 0 {
-		return nil, nil
-	}
-	key := fmt.Sprintf("%s#%d", r, pull.Ticket)
-	jobs, err := a.store.List(ctx, queue.Query{Kinds: pipeline.Kinds(), Key: key, Limit: 1})
-	if err != nil || len(jobs) == 0 {
-		return nil, err
-	}
-	return pipeline.OpenFindings(ctx, a.store, jobs[0].ID)
 }
 
 // approval says why the plan of a build cannot be approved by that hash.

@@ -18,9 +18,9 @@ import (
 	"github.com/slipway-dev/slipway/queue"
 )
 
-// A Leftover is what an ended build left in the state directory.
+// A Leftover is what an ended build or review left in the state directory.
 type Leftover struct {
-	Build       string    `json:"build"`
+	Build       string    `json:"build"` // or the review
 	Ended       time.Time `json:"ended"`
 	Refs        []KeptRef `json:"refs"`
 	Directories []string  `json:"directories"` // below the state directory
@@ -37,14 +37,14 @@ type KeptRef struct {
 // and worktrees, homes of its agents, what they said and did.
 var buildDirectories = []string{"builds", "work", "homes", "transcripts", "recordings"}
 
-// Leftovers lists what builds that ended before a time left in a state
-// directory, in the order in which they ended. A build that has not ended is
-// never in it, nor is one that a comparison may still publish, nor one that the
-// store does not know: it may be another store's.
+// Leftovers lists what builds and reviews that ended before a time left in a state
+// directory, in the order in which they ended. One that has not ended is never in
+// it, nor is one that a comparison may still publish, nor one that the store does
+// not know: it may be another store's.
 func Leftovers(ctx context.Context, store queue.Store, stateDir string, before time.Time) ([]Leftover, error) {
-	jobs, err := store.List(ctx, queue.Query{Kinds: append(pipeline.Kinds(), "local/"), Limit: math.MaxInt32})
+	jobs, err := store.List(ctx, queue.Query{Kinds: append(pipeline.Kinds(), pipeline.KindReview, "local/"), Limit: math.MaxInt32})
 	if err != nil {
-		return nil, fmt.Errorf("list builds: %w", err)
+		return nil, fmt.Errorf("list builds and reviews: %w", err)
 	}
 	mirrors, err := filepath.Glob(filepath.Join(stateDir, "mirrors", "*", "*.git"))
 	if err != nil {
@@ -124,7 +124,7 @@ func (l Leftover) Remove(ctx context.Context, store queue.Store, stateDir string
 		return fmt.Errorf("look at %s again: %w", l.Build, err)
 	}
 	if len(jobs) == 0 || !jobs[0].State.Finished() {
-		return fmt.Errorf("build %s was taken up again: nothing of it is removed", l.Build)
+		return fmt.Errorf("%s was taken up again: nothing of it is removed", l.Build)
 	}
 	for _, ref := range l.Refs {
 		mirror, err := repo.Open(ctx, filepath.Join(stateDir, ref.Mirror))

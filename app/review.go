@@ -6,10 +6,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"math"
 
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/finding"
+	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
@@ -27,7 +27,7 @@ type ReviewClaim struct {
 	Heard    func(pipeline.SlotEvent) // is told how agents stand; may be nil
 
 	// Mend queues a follow-up of what is open; nil where that is never asked for.
-	Mend func(ctx context.Context, open []finding.Entry) error
+	Mend func(ctx context.Context, open []finding.Entry) (deferred bool, err error)
 }
 
 // Review runs the review until it has ended or cannot go on now.
@@ -42,36 +42,12 @@ func (c ReviewClaim) Review(ctx context.Context) (report.Review, error) {
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
 		},
-		Earlier: c.earlier, Again: c.again, Mend: c.Mend,
+		Earlier: func(ctx context.Context, pull forge.Pull) (*review.Result, error) {
+			return ledger(ctx, c.Store, c.Request.Repo, pull)
+		},
+		Again: c.again, Mend: c.Mend,
 	})
 	return final, ear.handBack(err)
-}
-
-// earlier is what the last review of the pull request found.
-func (c ReviewClaim) earlier(ctx context.Context) (*review.Result, error) {
-	if c.Request.Pull == 0 {
-		return nil, nil //nolint:nilnil // a local repository has no earlier review
-	}
-	return lastReview(ctx, c.Store, c.Task.Job.Key)
-}
-
-// lastReview is what the newest review of a pull request found that ended and
-// found something out; nil where there is none.
-func lastReview(ctx context.Context, store queue.Store, key string) (*review.Result, error) {
-	jobs, err := store.List(ctx, queue.Query{Kinds: []string{review.Kind}, Key: key, Limit: math.MaxInt32})
-	if err != nil {
-		return nil, fmt.Errorf("look for earlier reviews of %s: %w", key, err)
-	}
-	for _, j := range jobs { // newest first
-		if !j.State.Finished() {
-			continue
-		}
-		found, err := pipeline.ReadResult(ctx, store, j.ID)
-		if found != nil || err != nil {
-			return found, err
-		}
-	}
-	return nil, nil //nolint:nilnil // the first review of a pull request has none before it
 }
 
 // again queues a review of the head that the pull request has meanwhile. Its id
@@ -102,7 +78,7 @@ func (a *App) review(ctx context.Context, t *queue.Task) error {
 	defer hub.Close(context.WithoutCancel(ctx))
 	final, err := ReviewClaim{
 		Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub,
-		Mend: func(ctx context.Context, open []finding.Entry) error { return a.handlers.Mend(ctx, req, open) },
+		Mend: func(ctx context.Context, open []finding.Entry) (bool, error) { return a.handlers.Mend(ctx, req, open) },
 	}.Review(ctx)
 	if err != nil {
 		return shutOut(err)

@@ -62,17 +62,17 @@ func (s *sweep) run(ctx context.Context) {
 	})
 }
 
-// reconcile ends builds for which there is nothing left to build, until ctx ends.
+// reconcile ends what there is nothing left to do for, until ctx ends.
 func (a *App) reconcile(ctx context.Context) {
 	every(ctx, reconcileEvery, func() {
 		if err := a.Reconcile(ctx); err != nil && ctx.Err() == nil {
-			a.log.WarnContext(ctx, "look whether builds are still wanted", "error", err)
+			a.log.WarnContext(ctx, "look whether what is open is still wanted", "error", err)
 		}
 	})
 }
 
-// Reconcile cancels once the open builds whose ticket, pull request, repository
-// or installation is gone. Run does so at its start and every few minutes.
+// Reconcile cancels once the open builds and reviews whose ticket, pull request,
+// repository or installation is gone. Run does so at its start and every few minutes.
 func (a *App) Reconcile(ctx context.Context) error { return a.handlers.Reconcile(ctx) }
 
 // every calls fn now and then at each interval, until ctx ends.

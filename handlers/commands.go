@@ -72,6 +72,10 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 		return h.settings(ctx, t)
 	case command.Status:
 		return h.status(ctx, t)
+	case command.Approve:
+		if t.ticket.Pull && t.build == "" { // there is no plan to approve
+			return h.allow(ctx, t, cmd)
+		}
 	}
 	return h.say(ctx, t, cmd)
 }

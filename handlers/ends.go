@@ -15,59 +15,46 @@ import (
 	"github.com/slipway-dev/slipway/queue"
 )
 
-// What a build is about can go while it is open: the ticket is closed, the App
-// uninstalled, the repository taken from it. Events say so in any order, days
-// late, or not at all. They are therefore no more than a reason to look: what
-// GitHub says now decides, and Reconcile looks without a reason.
+// What a build or a review is about can go while it is open: the ticket or pull
+// request is closed, the App uninstalled, the repository taken from it. Events say
+// so in any order, days late, or not at all. They are therefore no more than a
+// reason to look: what GitHub says now decides, and Reconcile looks without a reason.
 
-// Reconcile cancels the open builds whose ticket, pull request, repository or
-// installation is gone. A build that a person resumes after that goes on: it is
-// cancelled once for each time that something goes.
+// Reconcile cancels the open builds and reviews whose ticket, pull request,
+// repository or installation is gone. A build that a person resumes after that goes
+// on: it is cancelled once for each time that something goes.
 func (h *Handlers) Reconcile(ctx context.Context) error {
-	return h.reconcile(ctx, forge.Person{}, func(pipeline.Request) bool { return true })
+	return h.reconcile(ctx, forge.Person{}, func(about) bool { return true })
 }
 
-// reconcile is Reconcile for some builds, after somebody did something.
-func (h *Handlers) reconcile(ctx context.Context, by forge.Person, some func(pipeline.Request) bool) error {
-	open, err := h.Jobs.List(ctx, queue.Query{Kinds: pipeline.Kinds(), Unfinished: true, Limit: math.MaxInt32})
+// about is what an open run is for. Number is the thread's.
+type about struct {
+	repo   forge.Repo
+	number int
+}
+
+// reconcile is Reconcile for some runs, after somebody did something.
+func (h *Handlers) reconcile(ctx context.Context, by forge.Person, some func(about) bool) error {
+	open, err := h.Jobs.List(ctx, queue.Query{Kinds: append(pipeline.Kinds(), pipeline.KindReview), Unfinished: true, Limit: math.MaxInt32})
 	if err != nil {
-		return fmt.Errorf("look for open builds: %w", err)
+		return fmt.Errorf("look for what is open: %w", err)
 	}
 	var failed []error
 	for _, j := range open {
-		var r pipeline.Request
-		if err := json.Unmarshal(j.Payload, &r); err != nil {
-			failed = append(failed, fmt.Errorf("read the request of %s: %w", j.ID, err))
-		} else if r.Contender == nil && some(r) { // a comparison hands on to its own
-			failed = append(failed, h.endIfGone(ctx, j, r, by))
-		}
+		failed = append(failed, h.endIfGone(ctx, j, by, some))
 	}
 	return errors.Join(failed...)
 }
 
-// endIfGone cancels one build if there is nothing left to build for.
-func (h *Handlers) endIfGone(ctx context.Context, j queue.Job, r pipeline.Request, by forge.Person) error {
-	account, err := h.account(ctx, j)
-	if err != nil {
+// endIfGone cancels one run, if it is one of some and there is nothing left to do it for.
+func (h *Handlers) endIfGone(ctx context.Context, j queue.Job, by forge.Person, some func(about) bool) error {
+	look := h.buildGone
+	if j.Kind == pipeline.KindReview {
+		look = h.reviewGone
+	}
+	gone, err := look(ctx, j, some)
+	if err != nil || gone.Why == "" {
 		return err
-	}
-	pull := 0
-	if r.Follow != nil {
-		pull = r.Follow.Pull.Number
-	}
-	if account.Pull != nil {
-		pull = account.Pull.Number
-	}
-	at, err := h.Home(ctx, r)
-	if err != nil {
-		return fmt.Errorf("see where %s is: %w", j.ID, err)
-	}
-	gone, err := h.GitHub.Gone(ctx, at, r.Ticket, pull)
-	if err != nil {
-		return fmt.Errorf("see whether %s is still wanted: %w", j.ID, err)
-	}
-	if gone.Why == "" {
-		return nil
 	}
 	body, err := json.Marshal(pipeline.Said{By: by, Text: gone.Why})
 	if err != nil {
@@ -81,16 +68,65 @@ func (h *Handlers) endIfGone(ctx context.Context, j queue.Job, r pipeline.Reques
 	return nil
 }
 
+// buildGone says why there is nothing left to build for.
+func (h *Handlers) buildGone(ctx context.Context, j queue.Job, some func(about) bool) (forge.Gone, error) {
+	var r pipeline.Request
+	if err := json.Unmarshal(j.Payload, &r); err != nil {
+		return forge.Gone{}, fmt.Errorf("read the request of %s: %w", j.ID, err)
+	}
+	if r.Contender != nil || !some(about{r.Repo, r.Ticket.Number}) { // a comparison hands on to its own
+		return forge.Gone{}, nil
+	}
+	account, err := h.account(ctx, j)
+	if err != nil {
+		return forge.Gone{}, err
+	}
+	pull := 0
+	if r.Follow != nil {
+		pull = r.Follow.Pull.Number
+	}
+	if account.Pull != nil {
+		pull = account.Pull.Number
+	}
+	at, err := h.Home(ctx, r)
+	if err != nil {
+		return forge.Gone{}, fmt.Errorf("see where %s is: %w", j.ID, err)
+	}
+	return h.gone(ctx, j, at, r.Ticket, pull)
+}
+
+// reviewGone says why there is nothing left to review.
+func (h *Handlers) reviewGone(ctx context.Context, j queue.Job, some func(about) bool) (forge.Gone, error) {
+	var r pipeline.ReviewRequest
+	if err := json.Unmarshal(j.Payload, &r); err != nil {
+		return forge.Gone{}, fmt.Errorf("read the request of %s: %w", j.ID, err)
+	}
+	if !some(about{r.Repo, r.Pull}) {
+		return forge.Gone{}, nil
+	}
+	return h.gone(ctx, j, r.Repo, forge.Ticket{}, r.Pull)
+}
+
+func (h *Handlers) gone(ctx context.Context, j queue.Job, at forge.Repo, t forge.Ticket, pull int) (forge.Gone, error) {
+	gone, err := h.GitHub.Gone(ctx, at, t, pull)
+	if err != nil {
+		return gone, fmt.Errorf("see whether %s is still wanted: %w", j.ID, err)
+	}
+	return gone, nil
+}
+
+// closedThread looks at what is open for a ticket or pull request that was closed.
+func (h *Handlers) closedThread(ctx context.Context, r forge.Repo, number int, by forge.Person) error {
+	return h.reconcile(ctx, by, func(a about) bool { return same(a.repo, r) && a.number == number })
+}
+
 // closed looks at the builds of a ticket that was closed.
 func (h *Handlers) closed(ctx context.Context, e github.IssuesEvent) error {
 	owner, name, _ := strings.Cut(e.GetRepo().GetFullName(), "/")
-	at := forge.Repo{Owner: owner, Name: name, ID: e.GetRepo().GetID()}
-	return h.reconcile(ctx, person(e.Sender), func(r pipeline.Request) bool {
-		return same(r.Repo, at) && r.Ticket.Number == e.GetIssue().GetNumber()
-	})
+	return h.closedThread(ctx, forge.Repo{Owner: owner, Name: name, ID: e.GetRepo().GetID()}, e.GetIssue().GetNumber(), person(e.Sender))
 }
 
-// access looks at builds after something happened to an installation or to a
+// access looks at what is open after something happened to an installation or to a
 // repository.
 type access struct{ *Handlers }
 
@@ -99,7 +135,7 @@ func (access) Handles() []string {
 	return []string{"installation", "installation_repositories", "repository"}
 }
 
-// Handle looks at the builds of the repository, or of all in the installation.
+// Handle looks at what is open in the repository, or in all of the installation.
 // Who was given more access, or renamed nothing, ends nothing.
 func (h access) Handle(ctx context.Context, _, _ string, payload []byte) error {
 	var e struct {
@@ -110,11 +146,11 @@ func (h access) Handle(ctx context.Context, _, _ string, payload []byte) error {
 	if err := json.Unmarshal(payload, &e); err != nil {
 		return queue.Never(fmt.Errorf("decode: %w", err))
 	}
-	return h.reconcile(ctx, person(e.Sender), func(r pipeline.Request) bool {
+	return h.reconcile(ctx, person(e.Sender), func(a about) bool {
 		if e.Repository != nil {
-			return r.Repo.ID == e.Repository.GetID()
+			return a.repo.ID == e.Repository.GetID()
 		}
-		return r.Repo.Installation == e.Installation.GetID()
+		return a.repo.Installation == e.Installation.GetID()
 	})
 }
 

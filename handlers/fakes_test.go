@@ -128,8 +128,8 @@ func (g *hub) EnsureAnswer(_ context.Context, _ forge.Repo, a forge.Answer) (for
 	return a, g.called("answer")
 }
 
-func (g *hub) Gone(_ context.Context, _ forge.Repo, t forge.Ticket, _ int) (forge.Gone, error) {
-	return g.gone[t.Number], g.called("gone")
+func (g *hub) Gone(_ context.Context, _ forge.Repo, t forge.Ticket, pull int) (forge.Gone, error) {
+	return g.gone[cmp.Or(t.Number, pull)], g.called("gone")
 }
 
 // shelf is a queue as far as the handlers need one.

@@ -176,7 +176,6 @@ func TestWhatIsFeedback(t *testing.T) {
 		"an approval":                 {maintainer, "approved", "", nil, "", nil},
 		"an approval with praise":     {maintainer, "approved", "Looks good!", nil, "", nil},
 		"an approval with a remark":   {maintainer, "approved", "Looks good!", []forge.Thread{thread(501, "A nit.")}, "", []int64{501}},
-		"a command":                   {maintainer, "commented", "/fix ci", nil, "", nil},
 		"a command in a thread":       {maintainer, "commented", "", []forge.Thread{thread(501, "/status")}, "", nil},
 		"an answer to our answer":     {maintainer, "commented", "", []forge.Thread{talk}, "", []int64{501, 502, 504}},
 		"a dismissed one":             {maintainer, "dismissed", "Greet warmly.", nil, "", nil},
@@ -209,6 +208,63 @@ func TestWhatIsFeedback(t *testing.T) {
 			}
 			if c.remarks == nil {
 				w.reacted(forge.Subject{Ticket: ourPull}, "eyes")
+			}
+		})
+	}
+}
+
+// A command in a review starts nothing, on whosever pull request, and whoever typed
+// it is told where it belongs.
+func TestCommandInAReview(t *testing.T) {
+	for name, c := range map[string]struct {
+		by       account
+		text     string
+		remark   bool
+		theirs   bool
+		answers  int // in the thread
+		comments int // on the pull request
+	}{
+		"in a remark":                            {maintainer, "/fix 1", true, false, 1, 0},
+		"in a remark on a person's pull request": {maintainer, "/review", true, true, 1, 0},
+		"one that cannot be read":                {maintainer, "/biuld", true, true, 1, 0},
+		"as the text of a review":                {maintainer, "/fix ci", false, false, 0, 1},
+		"by a reader, in a remark":               {reader, "/fix 1", true, false, 0, 1},
+		"no command":                             {maintainer, "Use /usr/bin/env.", true, true, 0, 0},
+		"another bot's":                          {account{"lint[bot]", 6, "Bot"}, "/fix", true, false, 0, 0},
+		"our own":                                {ourself, "/fix 1", true, false, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPull(t)
+			body, threads := c.text, []forge.Thread(nil)
+			if c.remark {
+				body, threads = "", []forge.Thread{thread(501, c.text)}
+			}
+			d, remarks := w.review(900, c.by, "commented", body, threads...)
+			if c.remark {
+				d = remarks[0]
+			}
+			if c.theirs {
+				d.Pull.Number, d.Pull.User, d.Pull.Body = 40, reader, "x"
+			}
+			for range 2 { // a delivery may be handled again
+				if err := w.tell("d-1", d); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(w.shelf.jobs) > 0 || len(w.hub.answers) != c.answers || len(w.hub.comments) != c.comments {
+				t.Fatalf("jobs %+v, answers %+v, comments %s", w.shelf.jobs, w.hub.answers, w.hub.bodies())
+			}
+			said := w.hub.bodies()
+			for _, a := range w.hub.answers {
+				if said += a.Body; a.Thread != 501 {
+					t.Errorf("answered in thread %d", a.Thread)
+				}
+			}
+			if c.answers+c.comments > 0 && !strings.Contains(said, "is no command here") {
+				t.Errorf("answered %s", said)
+			}
+			if confused := slices.Contains(w.hub.reactions[forge.Subject{Ticket: d.Pull.Number, Remark: 501}], "confused"); confused != (c.remark && c.answers+c.comments > 0) {
+				t.Errorf("reactions %v", w.hub.reactions)
 			}
 		})
 	}

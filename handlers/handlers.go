@@ -76,8 +76,8 @@ type GitHub interface {
 	EnsureAnswer(ctx context.Context, r forge.Repo, a forge.Answer) (forge.Answer, error)
 	// PullTicket finds the ticket of one of the App's own pull requests.
 	PullTicket(ctx context.Context, r forge.Repo, pull int) (ticket int, found bool, err error)
-	// Gone says why a build of a ticket, with its pull request if there is one,
-	// is for nothing as things are now; its zero value is that it is not.
+	// Gone says why what is done for a ticket, a pull request or both is for
+	// nothing as things are now; its zero value is that it is not. 0 is none.
 	Gone(ctx context.Context, r forge.Repo, t forge.Ticket, pull int) (forge.Gone, error)
 }
 

@@ -45,7 +45,7 @@ func (h pullRequest) handle(ctx context.Context, deliveryID string, payload []by
 	case "labeled":
 		return h.labeled(ctx, e, t)
 	case "closed":
-		return h.endReviews(ctx, t)
+		return h.closedThread(ctx, t.repo, t.ticket.Number, t.by)
 	case "opened", "reopened", "synchronize":
 		if err := h.judge(ctx, t.repo, pull.Number, pull.HeadSHA); err != nil {
 			return err

@@ -30,6 +30,9 @@ func (reviews) Handles() []string {
 
 // Handle selects by action: what is new. Edits and dismissals start nothing.
 func (h reviews) Handle(ctx context.Context, _, deliveryID string, payload []byte) error {
+	if err := h.misplaced(ctx, deliveryID, payload); err != nil {
+		return err
+	}
 	e, t, ok, err := h.read(payload)
 	if err != nil || !ok {
 		return err
@@ -60,6 +63,11 @@ type reviewEvent struct {
 	Sender       *github.User               `json:"sender"`
 }
 
+// isNew reports whether something was said. Edits and dismissals say nothing.
+func (e reviewEvent) isNew() bool {
+	return e.Comment != nil && e.Action == "created" || e.Review != nil && e.Action == "submitted"
+}
+
 // author and review are of what was said.
 func (e reviewEvent) author() *github.User {
 	if e.Comment != nil {
@@ -81,8 +89,7 @@ func (h reviews) read(payload []byte) (e reviewEvent, t trigger, ok bool, err er
 	if err := json.Unmarshal(payload, &e); err != nil {
 		return e, t, false, queue.Never(fmt.Errorf("decode: %w", err))
 	}
-	said := e.Comment != nil && e.Action == "created" || e.Review != nil && e.Action == "submitted"
-	if !said || h.deaf(e.Sender) || h.deaf(e.author()) || e.review() == 0 {
+	if !e.isNew() || h.deaf(e.Sender) || h.deaf(e.author()) || e.review() == 0 {
 		return e, t, false, nil
 	}
 	// Anybody can copy the marker, so it counts only where the App wrote it.

@@ -36,7 +36,7 @@ type board struct {
 	drafts   []forge.Draft
 }
 
-func (b *board) Ticket(context.Context) (forge.Ticket, error) { return asked, nil }
+func (b *board) Ticket(context.Context) (forge.Ticket, error) { return theTicket, nil }
 
 func (b *board) EnsureComment(_ context.Context, c forge.Comment) (forge.Comment, error) {
 	b.comments[c.Marker] = c.Body
@@ -50,7 +50,7 @@ func (b *board) EnsureDraft(_ context.Context, d forge.Draft) (forge.Pull, error
 	return forge.Pull{Number: 5, URL: "https://github.example/o/r/pull/5", Draft: true, Body: d.Body}, nil
 }
 
-var asked = forge.Ticket{Number: 7, Title: "The thing", Body: "well"}
+var theTicket = forge.Ticket{Number: 7, Title: "The thing", Body: "well"}
 
 // newArena compares the models good and fair; what a model makes names it.
 func newArena(t *testing.T, settings string, targets ...string) *arena {
@@ -79,7 +79,7 @@ func newArena(t *testing.T, settings string, targets ...string) *arena {
 		targets = []string{"codex:good", "native:fair"}
 	}
 	must(t, a.Start(t.Context(), Request{
-		Build: "b-1", Repo: worldRepo(), Ticket: asked, By: forge.Person{Login: "mira", ID: 7}, Targets: targets, Budget: 10_000_000,
+		Build: "b-1", Repo: worldRepo(), Ticket: theTicket, By: forge.Person{Login: "mira", ID: 7}, Targets: targets, Budget: 10_000_000,
 		Comment: forge.Comment{Ticket: 7, Marker: "<!-- run=b-1 -->"},
 	}))
 	return a

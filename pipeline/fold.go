@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/ci"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
@@ -367,6 +369,8 @@ func (f *Fold) apply(e step.Entry) error {
 	case e.Key == keyPull, e.Key == keyPullEnd:
 		f.pull = nil
 		return json.Unmarshal(e.Outcome, &f.pull)
+	case e.Key == keyReview:
+		return f.said(e)
 	case e.Key == keyCheck:
 		return json.Unmarshal(e.Outcome, &f.checked)
 	case e.Key == keyComment:
@@ -375,6 +379,22 @@ func (f *Fold) apply(e step.Entry) error {
 		return f.compete(e)
 	case e.Key == keyDone:
 		return json.Unmarshal(e.Outcome, &f.end)
+	}
+	return nil
+}
+
+// said takes that the open findings were said on the draft, where they were.
+func (f *Fold) said(e step.Entry) error {
+	address := ""
+	if err := json.Unmarshal(e.Outcome, &address); err != nil || address == "" || f.review == nil {
+		return err
+	}
+	for i := range f.review.Open {
+		f.review.Open[i].Posted = true
+	}
+	for i := range f.review.Findings {
+		id := f.review.Findings[i].ID
+		f.review.Findings[i].Posted = slices.ContainsFunc(f.review.Open, func(o finding.Entry) bool { return o.ID == id })
 	}
 	return nil
 }

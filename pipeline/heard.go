@@ -125,12 +125,3 @@ func (f *Fold) wait(e step.Entry) error {
 	f.gate = &o.Gate
 	return nil
 }
-
-// saidBy is who sent a signal; empty where its body does not say.
-func saidBy(s Signal) string {
-	var said Said
-	if json.Unmarshal(s.Body, &said) != nil {
-		return ""
-	}
-	return said.By.Login
-}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/plan"
+	"github.com/slipway-dev/slipway/pipeline/review"
 )
 
 // The kinds of the jobs whose payload is a Request. A comparison is at work for
@@ -100,6 +101,7 @@ type Forge interface {
 	// EnsureAnswer makes sure that one comment in a thread of a review carries the
 	// marker.
 	EnsureAnswer(ctx context.Context, a forge.Answer) (forge.Answer, error)
+	review.Threads
 	// EnsureDraft makes sure that one open pull request exists for the head.
 	EnsureDraft(ctx context.Context, d forge.Draft) (forge.Pull, error)
 	// EnsureReview makes sure that one review of a pull request carries the marker.

@@ -2,20 +2,17 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/pipeline/agent"
-	"github.com/slipway-dev/slipway/pipeline/batch"
-	"github.com/slipway-dev/slipway/pipeline/evidence"
 	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/repo"
@@ -26,6 +23,9 @@ import (
 
 // ReviewRequest is what starts a review, for callers that know no more of it.
 type ReviewRequest = review.Request
+
+// ReviewAllowance is whose word lets a fork's commit be run, likewise.
+type ReviewAllowance = review.Allowance
 
 // The names by which a review is known outside.
 const (
@@ -53,14 +53,14 @@ type ReviewJob struct {
 	Day      agent.Day                       // what all runs of the installation share; nil: no bound
 	Draining <-chan struct{}                 // closed: finish running calls, start none
 
-	// Earlier is the last review of the same pull request that ended, and nil
-	// where there was none.
-	Earlier func(ctx context.Context) (*review.Result, error)
+	// Earlier is the last review of the same pull request that ended, or what the
+	// build that opened it found in it; nil where nobody looked yet.
+	Earlier func(ctx context.Context, pull forge.Pull) (*review.Result, error)
 	// Again queues a review of the pull request at that head, once.
 	Again func(ctx context.Context, head string) error
-	// Mend queues a follow-up build of what is open, once. It may be nil where
-	// nothing is to be mended.
-	Mend func(ctx context.Context, open []finding.Entry) error
+	// Mend queues a follow-up build of what is open, once. It is deferred where
+	// another build works on the branch. It may be nil where nothing is to be mended.
+	Mend func(ctx context.Context, open []finding.Entry) (deferred bool, err error)
 	// Heard is told how the slots of batches stand. It may be nil; calls overlap.
 	Heard func(SlotEvent)
 }
@@ -148,7 +148,11 @@ func (v *reviewing) hear(ctx context.Context, s Signal) error {
 	if s.Kind != CancelSignal || v.fold.isDone() {
 		return nil
 	}
-	return v.halt(ctx, reviewStopped{State: report.ReviewCanceled, Cause: by("cancelled", saidBy(s))})
+	var said Said
+	if err := json.Unmarshal(s.Body, &said); err != nil {
+		v.log.WarnContext(ctx, "a cancel cannot be read", "error", err) // it is one all the same
+	}
+	return v.halt(ctx, reviewStopped{State: report.ReviewCanceled, Cause: because(by("cancelled", said.By.Login), said.Text)})
 }
 
 // halt records that no agent may go on, and why; the first word counts.
@@ -160,6 +164,13 @@ func (v *reviewing) halt(ctx context.Context, s reviewStopped) error {
 	}
 	v.closing.Do(func() { close(v.over) })
 	return nil
+}
+
+// haltOr is halt, or stops this claim where that cannot be recorded.
+func (v *reviewing) haltOr(ctx context.Context, stop context.CancelCauseFunc, s reviewStopped) {
+	if err := v.halt(context.WithoutCancel(ctx), s); err != nil {
+		stop(err)
+	}
 }
 
 // work is everything before anything is published: prepare, commands, agents. It
@@ -234,10 +245,7 @@ func (v *reviewing) look(ctx context.Context, stop context.CancelCauseFunc) erro
 	}
 	limit := v.conf.Review.Timeout
 	deadline := time.AfterFunc(time.Until(v.fold.began().Add(limit)), func() {
-		err := v.halt(context.WithoutCancel(ctx), reviewStopped{State: report.ReviewPartial, Cause: fmt.Sprintf("the review ran into its limit of %s", limit)})
-		if err != nil {
-			stop(err)
-		}
+		v.haltOr(ctx, stop, reviewStopped{State: report.ReviewPartial, Cause: fmt.Sprintf("the review ran into its limit of %s", limit)})
 	})
 	defer deadline.Stop()
 	if v.fold.stopping() != nil { // a claim before this one was told
@@ -247,13 +255,23 @@ func (v *reviewing) look(ctx context.Context, stop context.CancelCauseFunc) erro
 	if err != nil {
 		return err
 	}
-	target, err := v.change(ctx, seen)
-	if err != nil {
-		return err
-	}
 	options, err := v.options(ctx)
 	if err != nil {
 		return err
+	}
+	target, err := v.change(ctx, seen, options.Lenses)
+	if err != nil {
+		return err
+	}
+	// What lenses found counts for nothing until it is verified.
+	share := limit * 3 / 4
+	enough, cancel := context.WithDeadline(ctx, v.fold.began().Add(share))
+	defer cancel()
+	options.Enough = review.Stop{Closed: enough.Done(), Why: func() string {
+		return fmt.Sprintf("it ran into its limit of %s: the rest of the review's %s is for verifying what was found", share, limit)
+	}}
+	options.Refused = func(cause error) {
+		v.haltOr(ctx, stop, reviewStopped{State: report.ReviewFailed, Cause: cause.Error()})
 	}
 	found, err := review.Run(ctx, v.crew, v.ground(), target, options)
 	if err != nil {
@@ -295,7 +313,7 @@ func (v *reviewing) prepare(ctx context.Context) error {
 	if v.site, err = v.newSite(ctx, v.mirror, v.Request.Repo, v.Request.Review, v.log); err != nil {
 		return err
 	}
-	if !pin.Pull.Fork { // else none is run
+	if !pin.inert() { // else none is run
 		if v.site.commands, err = commandsFor(ctx, v.mirror, v.workDir(), v.conf, pin.BaseSHA); err != nil {
 			return err
 		}
@@ -343,270 +361,4 @@ func (v *reviewing) tidy(ctx context.Context) {
 			v.log.WarnContext(ctx, "the review left files behind", "dir", dir, "error", err)
 		}
 	}
-}
-
-// pin fetches both sides and settles what is compared: the head as it is now
-// with the commit at which it left its base. Configuration is the default
-// branch's, lenses and instructions are the base's.
-func (v *reviewing) pin(ctx context.Context) (reviewPinned, error) {
-	pull, err := v.Forge.Pull(ctx, v.Request.Pull)
-	if err != nil {
-		return reviewPinned{}, err
-	}
-	cred, err := v.Forge.Credential(ctx)
-	if err != nil {
-		return reviewPinned{}, fmt.Errorf("get a credential for git: %w", err)
-	}
-	remote := repo.Remote{URL: cred.URL, User: cred.User, Token: cred.Token}
-	owners, err := v.Forge.OwnersFile(ctx)
-	if err != nil {
-		return reviewPinned{}, err
-	}
-	p := reviewPinned{Pull: pull, Owners: string(owners)}
-	if p.BaseTip, err = v.mirror.Fetch(ctx, remote, pull.Base); err != nil {
-		return p, err
-	}
-	if p.Pull.HeadSHA, err = v.mirror.Fetch(ctx, remote, headRef(pull)); err != nil {
-		return p, err
-	}
-	if p.BaseSHA, err = v.mirror.MergeBase(ctx, p.BaseTip, p.Pull.HeadSHA); err != nil {
-		return p, err
-	}
-	p.ConfigSHA = p.BaseTip
-	if v.Request.Pull > 0 { // a local repository's checked-out branch is not a default branch
-		if p.ConfigSHA, err = v.mirror.Fetch(ctx, remote, ""); err != nil {
-			return p, err
-		}
-	}
-	// A later review begins where this one ends, also after a force push.
-	if err = v.mirror.SetRef(ctx, "refs/slipway/"+v.Request.Review+"/head", p.Pull.HeadSHA, repo.Any); err != nil {
-		return p, err
-	}
-	p.Earlier, err = v.Earlier(ctx)
-	return p, err
-}
-
-func headRef(p forge.Pull) string {
-	if p.Ref != "" {
-		return p.Ref
-	}
-	return fmt.Sprintf("refs/pull/%d/head", p.Number)
-}
-
-// commandsRun is what the engine's commands show: on the head, and, where they
-// fail there, on the base. Of a fork nothing is executed. They have a third of
-// the review's time, so that they cannot keep the agents from theirs.
-func (v *reviewing) commandsRun(ctx context.Context) (reviewEvidence, error) {
-	return step.Do(ctx, v.journal, reviewCommands, func(ctx context.Context) (reviewEvidence, error) {
-		pin := v.fold.pinned()
-		if pin.Pull.Fork {
-			return reviewEvidence{Unrun: "the change is from a fork, whose code is not executed"}, nil
-		}
-		limited, cancel := context.WithTimeoutCause(ctx, v.conf.Review.Timeout/3, errSlowCommands)
-		defer cancel()
-		go func() {
-			select {
-			case <-v.over:
-				cancel()
-			case <-limited.Done():
-			}
-		}()
-		out := reviewEvidence{}
-		var err error
-		out.Head, err = v.site.test(limited, "head", pin.Pull.HeadSHA)
-		if err == nil && !out.Head.Passed() {
-			out.Base = new(evidence.Result)
-			*out.Base, err = v.site.test(limited, "base", pin.BaseSHA)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return out, context.Cause(ctx)
-		case limited.Err() != nil:
-			why := fmt.Sprintf("they did not end within %s", v.conf.Review.Timeout/3)
-			if s := v.fold.stopping(); s != nil {
-				why = s.Cause
-			}
-			return reviewEvidence{Unrun: why, Late: true}, nil
-		case err != nil:
-			return out, fmt.Errorf("run the commands: %w", err)
-		case out.Head.None:
-			out.Unrun = "none is configured, and none was found"
-		}
-		return out, nil
-	})
-}
-
-var errSlowCommands = errors.New("the commands took too long")
-
-// change is what is reviewed. Where the last review was not whole, or
-// its commits are gone, all is looked at again.
-func (v *reviewing) change(ctx context.Context, seen reviewEvidence) (review.Target, error) {
-	pin := v.fold.pinned()
-	t := review.Target{
-		Key: "review", Base: pin.BaseSHA, Head: pin.Pull.HeadSHA, Goal: strings.TrimSpace(pin.Pull.Title + "\n\n" + pin.Pull.Body),
-		Evidence: seen.Head, Before: seen.Base, Earlier: pin.Earlier, Full: v.Request.Full,
-	}
-	if v.Request.Pull == 0 {
-		t.Goal = v.Request.Goal // two branches ask for nothing
-	}
-	if e := pin.Earlier; e != nil && (!e.Whole() || !v.mirror.Has(ctx, e.Head)) {
-		t.Full = true
-	}
-	guide, err := v.mirror.File(ctx, pin.BaseTip, guideFile)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return t, err
-	}
-	t.Guide = string(guide[:min(len(guide), maxGuide)])
-	return t, nil
-}
-
-// guideFile is where a repository says how it wants to be reviewed.
-const guideFile = "REVIEW.md"
-
-// maxGuide bounds what of it the agents are told, in bytes.
-const maxGuide = 16 << 10
-
-// options say who looks, and at what. A lens that does not exist is the asker's
-// mistake, and ends the review.
-func (v *reviewing) options(ctx context.Context) (review.Options, error) {
-	c, r := v.conf.Review, v.Request
-	all, err := v.lenses(ctx)
-	if err != nil {
-		return review.Options{}, err
-	}
-	wanted := r.Focus
-	if len(wanted) == 0 {
-		wanted = c.Lenses
-	}
-	lenses, err := review.Choose(all, wanted)
-	if err != nil {
-		return review.Options{}, &initError{what: "the review cannot begin", err: err}
-	}
-	o := review.Options{
-		Lenses: lenses, MaxConcurrency: max(1, min(v.conf.Pipeline.MaxConcurrency, v.Defaults.Pipeline.MaxConcurrency)),
-		Ignore: v.conf.Paths.Ignore, Only: r.Paths, Severity: finding.Severity(c.Severity), MinConfidence: c.MinConfidence,
-		Audit: true, Inert: v.fold.pinned().Pull.Fork, Emit: v.emit, Over: v.over,
-		OverWhy: func() string {
-			if s := v.fold.stopping(); s != nil {
-				return s.Cause
-			}
-			return "the review was stopped"
-		},
-	}
-	if r.Severity != "" {
-		o.Severity = finding.Severity(r.Severity)
-	}
-	return o, nil
-}
-
-// emit tells who listens how a slot stands.
-func (v *reviewing) emit(e batch.Event) {
-	if v.Heard != nil {
-		v.Heard(NewSlotEvent(v.Request.Review, e))
-	}
-}
-
-// lenses are the default ones and the repository's own, by the base's word.
-func (v *reviewing) lenses(ctx context.Context) ([]review.Lens, error) {
-	all := review.Lenses()
-	files, err := v.mirror.List(ctx, v.fold.pinned().BaseTip, review.LensDir)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range files {
-		if !strings.HasSuffix(f, ".md") {
-			continue
-		}
-		text, err := v.mirror.File(ctx, v.fold.pinned().BaseTip, f)
-		if err != nil {
-			return nil, err
-		}
-		l, err := review.Own(f, string(text))
-		if err != nil {
-			return nil, &config.Error{Origin: f, Problems: []config.Problem{{Text: err.Error()}}}
-		}
-		all = append(all, l)
-	}
-	return all, nil
-}
-
-// ground is the site as this review sees it: agents find the base's instructions
-// in their worktree, whatever the change makes of them.
-func (v *reviewing) ground() review.Site {
-	return pullSite{reviewSite: reviewSite{v.site}, mirror: v.mirror, base: v.fold.pinned().BaseTip, from: v.fold.pinned().BaseSHA}
-}
-
-// pullSite is a reviewSite whose desks have the instruction files of the base.
-type pullSite struct {
-	reviewSite
-	mirror     *repo.Mirror
-	base, from string // commits: the tip, and where the change begins
-}
-
-// Desk names a worktree that nobody writes to.
-func (s pullSite) Desk(name, commit string) agent.Workspace {
-	return &honestDesk{Workspace: s.reviewSite.Desk(name, commit), site: s, commit: commit}
-}
-
-// honestDesk is a worktree of a change without what the change tells agents.
-type honestDesk struct {
-	agent.Workspace
-	site   pullSite
-	commit string
-	done   bool
-}
-
-// Prepare makes the worktree. It is called by one goroutine at a time.
-func (d *honestDesk) Prepare(ctx context.Context) error {
-	if err := d.Workspace.Prepare(ctx); err != nil || d.done {
-		return err
-	}
-	changed, err := d.site.mirror.Changed(ctx, d.site.from, d.commit)
-	if err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(d.Dir())
-	if err != nil {
-		return fmt.Errorf("put the base's instructions in place: %w", err)
-	}
-	defer func() { _ = root.Close() }() // nothing is buffered
-	for _, c := range changed {
-		if !isInstruction(c.Path) {
-			continue
-		}
-		if err := d.restore(ctx, root, c.Path); err != nil {
-			return fmt.Errorf("put the base's %s in place: %w", c.Path, err)
-		}
-	}
-	d.done = true
-	return nil
-}
-
-func (d *honestDesk) restore(ctx context.Context, root *os.Root, path string) error {
-	text, err := d.site.mirror.File(ctx, d.site.base, path)
-	gone := errors.Is(err, os.ErrNotExist)
-	if err != nil && !gone {
-		return err
-	}
-	name := filepath.FromSlash(path)
-	if err := root.RemoveAll(name); err != nil || gone {
-		return err
-	}
-	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	return root.WriteFile(name, text, 0o644)
-}
-
-// isInstruction reports whether a file tells Slipway or agents what to do.
-func isInstruction(path string) bool {
-	if path == ConfigFile || path == ".github/copilot-instructions.md" {
-		return true
-	}
-	for _, dir := range []string{review.LensDir, ".claude", ".codex", ".cursor", ".opencode", ".gemini"} {
-		if strings.HasPrefix(path, dir+"/") || strings.Contains(path, "/"+dir+"/") {
-			return true
-		}
-	}
-	return slices.Contains([]string{guideFile, "AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", ".cursorrules", ".mcp.json", "opencode.json"}, filepath.Base(path))
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,6 +49,34 @@ type pullHub struct {
 	comment forge.Comment
 	reacted string
 	places  bool // no place of a remark is known
+
+	resolved map[string]string // marker of a remark → who resolved its thread; "" is us
+	refuses  bool              // to tell of threads, and to resolve them
+}
+
+func (h *pullHub) Conversations(context.Context, int) (all []forge.Conversation, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuses {
+		return nil, forge.ErrRefused
+	}
+	for _, r := range h.reviews {
+		for _, m := range r.Remarks {
+			by, resolved := h.resolved[m.Marker]
+			all = append(all, forge.Conversation{ID: m.Marker, Body: m.Body + m.Marker, Resolved: resolved, By: by})
+		}
+	}
+	return all, nil
+}
+
+func (h *pullHub) Resolve(_ context.Context, t forge.Conversation) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuses {
+		return forge.ErrRefused
+	}
+	h.resolved[t.ID] = ""
+	return nil
 }
 
 func (h *pullHub) Pull(ctx context.Context, number int) (forge.Pull, error) {
@@ -127,7 +156,7 @@ func newPullWorld(t *testing.T, before, after map[string]string) *pullWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.hub = &pullHub{LocalReview: LocalReview{Dir: w.dir, Mirror: mirror, Base: "main", Head: "feature"}}
+	w.hub = &pullHub{LocalReview: LocalReview{Dir: w.dir, Mirror: mirror, Base: "main", Head: "feature"}, resolved: map[string]string{}}
 	w.request = review.Request{
 		Review: "r-1", Repo: worldRepo(), Pull: 7, By: forge.Person{Login: "mira", ID: 7}, Marker: "<!-- review -->",
 		Comment: forge.Comment{Ticket: 7, Marker: "<!-- reviews -->"}, Trigger: forge.Subject{Ticket: 7, Comment: 5},
@@ -204,9 +233,12 @@ func (w *pullWorld) try() (report.Review, error) {
 	return w.engine.Review(w.t.Context(), ReviewJob{
 		Request: w.request, Forge: w.hub, Before: w.signals,
 		Extend:  func(context.Context) error { return nil },
-		Earlier: func(context.Context) (*review.Result, error) { return w.earlier, nil },
-		Mend:    func(_ context.Context, open []finding.Entry) error { w.mended = append(w.mended, open...); return nil },
-		Again:   func(_ context.Context, head string) error { w.again = append(w.again, head); return nil },
+		Earlier: func(context.Context, forge.Pull) (*review.Result, error) { return w.earlier, nil },
+		Mend: func(_ context.Context, open []finding.Entry) (bool, error) {
+			w.mended = append(w.mended, open...)
+			return false, nil
+		},
+		Again: func(_ context.Context, head string) error { w.again = append(w.again, head); return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			if known := o.Recorded; w.heard != nil {
 				o.Recorded = func(e step.Entry) { known(e); w.heard(e.Key) }
@@ -323,6 +355,7 @@ func TestReviewPostsRemarksOnceAndFollowsThem(t *testing.T) {
 		}
 		return out, nil
 	})
+	w.hub.resolved["<!-- slipway finding="+first.Findings[1].ID+" -->"] = "nobody: it has no thread"
 	third := w.must()
 	states := map[int]finding.State{}
 	for _, e := range third.Findings {
@@ -387,6 +420,16 @@ func TestReviewOfAForkRunsNothingOfIt(t *testing.T) {
 	if !strings.Contains(w.hub.comment.Body, "None was run: the change is from a fork") {
 		t.Errorf("nobody is told:\n%s", w.hub.comment.Body)
 	}
+
+	for who, commit := range map[string]string{"another commit": strings.Repeat("0", 40), "this commit": r.Head} {
+		w.next("r-" + strings.Fields(who)[0])
+		w.request.Full = true // else the lenses have nothing to look at
+		w.request.Allowed, tools = &review.Allowance{Commit: commit, By: "mira"}, nil
+		runs := commit == r.Head
+		if r := w.must(); len(r.Commands) > 0 != runs || slices.Contains(tools, runtime.Bash) != runs || r.Allowed == "mira" != runs {
+			t.Errorf("%s is allowed: %+v, %v, by %q", who, r.Commands, tools, r.Allowed)
+		}
+	}
 }
 
 func TestReviewThatIsNotWholeIsNeverGreen(t *testing.T) {
@@ -438,6 +481,87 @@ func (w *pullWorld) late() {
 		return nil, nil
 	})
 	w.engine.Defaults.Review.Timeout = 3 * time.Second
+}
+
+// TestReviewWhoseProviderGivesOut has the money of the model's provider run out
+// when some lenses have answered: what is there is published, and what nobody
+// looked at is not called reviewed. Where nobody looked at anything, a person has to.
+func TestReviewWhoseProviderGivesOut(t *testing.T) {
+	broke := &runtime.Error{Class: runtime.Fatal, Reason: "Your credit balance is too low"}
+	for name, c := range map[string]struct {
+		spent      string // the role that is refused first
+		title      string
+		state      report.ReviewState
+		conclusion string
+	}{
+		"after the lenses":        {"review_verifier", "Partial: reviewed 2 of 2 files, no findings", report.ReviewPartial, "neutral"},
+		"at once":                 {review.LensRole, "The review could not be done", report.ReviewFailed, "action_required"},
+		"in the middle of lenses": {"security", "Partial: reviewed 2 of 2 files, no findings", report.ReviewPartial, "neutral"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newPullWorld(t, plain, changed)
+			w.found["correctness"] = []review.Remark{faulty(finding.High, "a.go", 3, "func F() { _ = w.Flush() }", "The error of Flush is dropped")}
+			w.engine.Defaults.Pipeline.MaxConcurrency = 1 // the lenses come one after the other
+			var spent atomic.Bool
+			w.answer = func(_ context.Context, call runtime.Call) (any, error) {
+				if call.Role == c.spent || strings.Contains(call.Step, "/"+c.spent+"/") {
+					spent.Store(true)
+				}
+				if spent.Load() {
+					return nil, broke
+				}
+				return nil, nil
+			}
+			r := w.must()
+			if check := w.checked(r); r.State != c.state || check.Conclusion != c.conclusion || check.Title != c.title || !strings.Contains(check.Summary, "credit balance") {
+				t.Errorf("%s, %s: %s\n%s", r.State, check.Conclusion, check.Title, check.Summary)
+			}
+			if c.state == report.ReviewPartial && !strings.Contains(w.hub.comment.Body, "The error of Flush is dropped (not confirmed)") {
+				t.Errorf("what was found is lost:\n%s", w.hub.comment.Body)
+			}
+		})
+	}
+}
+
+// TestReviewSaysWhatNobodyLookedAt stops before any lens has answered.
+func TestReviewSaysWhatNobodyLookedAt(t *testing.T) {
+	w := newPullWorld(t, plain, changed)
+	w.when(review.LensRole, func(ctx context.Context, _ runtime.Call) (any, error) {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
+	w.engine.Defaults.Review.Timeout = 2 * time.Second
+	r := w.must()
+	if check := w.checked(r); check.Title != "Partial: reviewed 0 of 2 files, no findings" || !strings.Contains(check.Text, "`a.go` not reached") {
+		t.Errorf("%s\n%s", check.Title, check.Text)
+	}
+}
+
+// TestReviewLooksAgainAtWhatSomeLensesSaw asks for one lens, or for one path, and
+// then for all: the second review is none of what came since alone.
+func TestReviewLooksAgainAtWhatSomeLensesSaw(t *testing.T) {
+	for name, narrow := range map[string]func(w *pullWorld){
+		"one lens": func(w *pullWorld) { w.request.Focus = []string{"security"} },
+		"one path": func(w *pullWorld) { w.request.Paths = []string{"a.go"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newPullWorld(t, plain, changed)
+			w.found["correctness"] = []review.Remark{faulty(finding.High, "a.go", 3, "func F() { _ = w.Flush() }", "The error of Flush is dropped")}
+			narrow(w)
+			w.must()
+			w.next("r-2")
+			w.request.Focus, w.request.Paths = nil, nil
+			if r := w.must(); len(r.Open()) != 1 || r.Since != "" || w.checked(r).Title != "Reviewed 2 of 2 files, 1 finding" {
+				t.Errorf("since %q: %s", r.Since, w.checked(r).Title)
+			}
+			w.next("r-3")
+			if r := w.must(); r.Since == "" || len(r.Open()) != 1 {
+				t.Errorf("all have looked, and all look again")
+			}
+		})
+	}
 }
 
 func TestReviewThatIsCancelledSaysSo(t *testing.T) {

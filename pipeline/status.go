@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
@@ -48,17 +48,17 @@ func accountOf(fold *Fold, begun bool, job string) report.Build {
 	return fold.Report(time.Now())
 }
 
-// OpenFindings are what the newest review of a build's own diff left open; of a
-// comparison's, that of the chosen build.
-func OpenFindings(ctx context.Context, from Journals, job string) ([]finding.Entry, error) {
+// OwnReview is the newest review of a build's own diff, with what of it was said
+// on its draft; nil where there was none. Of a comparison it is the chosen build's.
+func OwnReview(ctx context.Context, from Journals, job string) (*review.Result, error) {
 	fold, _, err := folded(ctx, from, job)
 	if err == nil && len(fold.contending()) > 0 && fold.chosen().Build != "" {
 		fold, _, err = folded(ctx, from, fold.chosen().Build)
 	}
-	if err != nil || fold.reviewed() == nil {
+	if err != nil {
 		return nil, err
 	}
-	return fold.reviewed().Open, nil
+	return fold.reviewed(), nil
 }
 
 // Home is the repository of a build as it is reached now: where it was resumed
@@ -147,6 +147,11 @@ func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause erro
 		for _, t := range req.Follow.Threads {
 			if _, err := answerIn(ctx, f, req, b, t); err != nil {
 				return fmt.Errorf("say in a thread that the build is given up: %w", err)
+			}
+		}
+		for i := range req.Follow.Findings {
+			if _, err := answerFinding(ctx, f, req, b, i); err != nil {
+				return fmt.Errorf("say under a remark that the build is given up: %w", err)
 			}
 		}
 	}

@@ -30,15 +30,15 @@ func noAccess(err error) error {
 	return err
 }
 
-// Gone says why nothing can or should be built for a ticket any more, as things
-// are now: the App is shut out, the repository is another, the ticket or the
-// build's own pull request (if it has one) is closed. A ticket that was closed
+// Gone says why nothing can or should be done for a ticket or a pull request any
+// more, as things are now: the App is shut out, the repository is another, the
+// ticket or the pull request is closed; 0 is none. A ticket that was closed
 // when its build was asked for is built all the same.
 func (a *App) Gone(ctx context.Context, r forge.Repo, t forge.Ticket, pull int) (forge.Gone, error) {
 	for _, look := range []func() (forge.Gone, error){
 		func() (forge.Gone, error) { return a.shutOut(ctx, r) },
 		func() (forge.Gone, error) { return a.moved(ctx, r) },
-		func() (forge.Gone, error) { return a.closed(ctx, r, t) },
+		func() (forge.Gone, error) { return a.ticketClosed(ctx, r, t) },
 		func() (forge.Gone, error) { return a.pullClosed(ctx, r, pull) },
 	} {
 		gone, err := look()
@@ -80,14 +80,17 @@ func (a *App) moved(ctx context.Context, r forge.Repo) (gone forge.Gone, err err
 		case have.GetArchived():
 			gone.Why = "the repository was archived"
 		case !strings.EqualFold(have.GetFullName(), r.String()):
-			gone.Why = "the repository is " + have.GetFullName() + " now, where the build can be resumed"
+			gone.Why = "the repository is " + have.GetFullName() + " now, where it can go on"
 		}
 		return nil
 	})
 	return gone, err
 }
 
-func (a *App) closed(ctx context.Context, r forge.Repo, t forge.Ticket) (gone forge.Gone, err error) {
+func (a *App) ticketClosed(ctx context.Context, r forge.Repo, t forge.Ticket) (gone forge.Gone, err error) {
+	if t.Number == 0 {
+		return forge.Gone{}, nil
+	}
 	err = a.desk(r).call(ctx, fmt.Sprintf("read ticket #%d", t.Number), func(ctx context.Context, c *github.Client) error {
 		have, _, err := c.Issues.Get(ctx, r.Owner, r.Name, t.Number)
 		switch code := status(err); {

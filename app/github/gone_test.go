@@ -29,7 +29,7 @@ func TestGone(t *testing.T) {
 		"renamed": {func(w *world) error {
 			_, err := w.sim.Rename(w.Context(), githubsim.Renaming{Repo: "o/r", Name: "renamed", By: "o"})
 			return err
-		}, "the repository is o/renamed now, where the build can be resumed"},
+		}, "the repository is o/renamed now, where it can go on"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

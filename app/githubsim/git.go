@@ -256,26 +256,43 @@ func (s *Server) catchUp(ctx context.Context) error {
 	})
 }
 
-// follow moves the open pull requests of a branch that changed.
-func (s *Server) follow(ctx context.Context, r *repo, branch, sha, by string) error {
-	for _, t := range r.Threads {
-		p := t.Pull
-		if p == nil || t.Closed != nil || p.Head != branch && p.Base != branch {
+// follow moves the open pull requests of a branch that changed, in whichever
+// repository they are.
+func (s *Server) follow(ctx context.Context, changed *repo, branch, sha, by string) error {
+	for _, r := range s.state.Repos {
+		if r != changed && r.ID != changed.Parent {
 			continue
 		}
-		if sha == "" { // the branch is gone
+		if err := s.followIn(ctx, r, changed, branch, sha, by); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) followIn(ctx context.Context, r, changed *repo, branch, sha, by string) error {
+	for _, t := range r.Threads {
+		p := t.Pull
+		if p == nil || t.Closed != nil {
+			continue
+		}
+		isHead, isBase := p.Head == branch && s.state.headRepo(r, p) == changed, p.Base == branch && r == changed
+		if sha == "" && (isHead || isBase) { // the branch is gone
 			s.setState(r, t, "closed", "", by)
 			continue
 		}
-		if p.Head == branch && p.HeadSHA != sha {
+		if isHead && p.HeadSHA != sha {
 			before := p.HeadSHA
 			p.HeadSHA, t.Updated = sha, s.now()
+			if err := s.borrow(ctx, r, changed, branch); err != nil {
+				return err
+			}
 			if err := errors.Join(s.pullRef(ctx, r, t), s.measure(ctx, r, p)); err != nil {
 				return err
 			}
 			s.emitPull(r, t, event{Action: "synchronize", Before: before, After: sha}, by)
 		}
-		if p.Base == branch {
+		if isBase {
 			if s.isAncestor(ctx, r, p.HeadSHA, sha) {
 				now := s.now()
 				p.Merged, p.MergedBy = &now, by

@@ -102,10 +102,10 @@ func (h shaper) pull(r *repo, t *thread) pullShape {
 	p := t.Pull
 	url := fmt.Sprintf("%s/pulls/%d", h.api(r), t.Number)
 	page, issue := h.threadPage(r, t), h.threadURL(r, t)
-	end := func(ref, sha string) endShape {
+	end := func(in *repo, ref, sha string) endShape {
 		return endShape{
-			Label: r.Owner + ":" + ref, Ref: ref, SHA: sha, User: h.account(r.Owner),
-			Repo: endRepo{repoShape: h.repo(r), AllowSquash: true, AllowMerge: true, AllowRebase: true},
+			Label: in.Owner + ":" + ref, Ref: ref, SHA: sha, User: h.account(in.Owner),
+			Repo: endRepo{repoShape: h.repo(in), AllowSquash: true, AllowMerge: true, AllowRebase: true},
 		}
 	}
 	out := pullShape{
@@ -116,7 +116,7 @@ func (h shaper) pull(r *repo, t *thread) pullShape {
 		User: h.account(t.Author), Body: textOrNull(t.Body), Labels: h.labels(r, t.Labels),
 		CreatedAt: t.Created, UpdatedAt: t.Updated, ClosedAt: t.Closed, MergedAt: p.Merged,
 		Assignees: []*accountShape{}, RequestedReviewers: []*accountShape{}, RequestedTeams: []struct{}{},
-		Head: end(p.Head, p.HeadSHA), Base: end(p.Base, p.BaseSHA), Association: association(r, t.Author), Draft: p.Draft,
+		Head: end(h.st.headRepo(r, p), p.Head, p.HeadSHA), Base: end(r, p.Base, p.BaseSHA), Association: association(r, t.Author), Draft: p.Draft,
 	}
 	if p.Merged != nil {
 		out.MergeCommitSHA = &p.HeadSHA
@@ -190,7 +190,7 @@ func listPulls(c *call) (answer, error) {
 		case t.Pull == nil,
 			state != "all" && state != t.state(),
 			base != "" && base != t.Pull.Base,
-			strings.Contains(head, ":") && !strings.EqualFold(head, c.repo.Owner+":"+t.Pull.Head): // without a colon GitHub ignores it
+			strings.Contains(head, ":") && !strings.EqualFold(head, c.st.headRepo(c.repo, t.Pull).Owner+":"+t.Pull.Head): // without a colon GitHub ignores it
 			continue
 		}
 		out = append(out, c.shape().pull(c.repo, t))
@@ -224,14 +224,14 @@ func createPull(c *call) (answer, error) {
 
 // openPull checks and opens a pull request between two branches.
 func (s *Server) openPull(ctx context.Context, r *repo, in pullRequest, by string) (*thread, error) {
-	head := in.Head
+	head, from := in.Head, r
 	if owner, branch, ok := strings.Cut(in.Head, ":"); ok {
-		if !strings.EqualFold(owner, r.Owner) {
+		if from = s.state.from(r, owner); from == nil {
 			return nil, invalid("PullRequest", "head", "invalid", "")
 		}
 		head = branch
 	}
-	headSHA, baseSHA := r.Refs["refs/heads/"+head], r.Refs["refs/heads/"+in.Base]
+	headSHA, baseSHA := from.Refs["refs/heads/"+head], r.Refs["refs/heads/"+in.Base]
 	switch {
 	case in.Title == nil || *in.Title == "":
 		return nil, invalid("PullRequest", "title", "missing_field", "")
@@ -251,15 +251,21 @@ func (s *Server) openPull(ctx context.Context, r *repo, in pullRequest, by strin
 		return nil, err
 	}
 	open := find(r.Threads, func(t *thread) bool {
-		return t.Pull != nil && t.Closed == nil && t.Pull.Head == head && t.Pull.Base == in.Base
+		return t.Pull != nil && t.Closed == nil && t.Pull.Head == head && t.Pull.Base == in.Base && s.state.headRepo(r, t.Pull) == from
 	})
 	if open != nil {
-		return nil, invalid("PullRequest", "", "custom", fmt.Sprintf("A pull request already exists for %s:%s.", r.Owner, head))
+		return nil, invalid("PullRequest", "", "custom", fmt.Sprintf("A pull request already exists for %s:%s.", from.Owner, head))
+	}
+	if err := s.borrow(ctx, r, from, head); err != nil {
+		return nil, err
 	}
 	if s.isAncestor(ctx, r, headSHA, baseSHA) {
 		return nil, invalid("PullRequest", "", "custom", fmt.Sprintf("No commits between %s and %s", in.Base, head))
 	}
 	p := &pull{ID: s.state.next(), Head: head, HeadSHA: headSHA, Base: in.Base, BaseSHA: baseSHA, Draft: in.Draft}
+	if from != r {
+		p.HeadRepo = from.ID
+	}
 	if err := s.measure(ctx, r, p); err != nil {
 		return nil, err
 	}
@@ -305,7 +311,7 @@ func updatePull(c *call) (answer, error) {
 		}
 	}
 	if in.State != nil && *in.State == "open" && t.Closed != nil {
-		if t.Pull.Merged != nil || c.repo.Refs["refs/heads/"+t.Pull.Head] == "" {
+		if t.Pull.Merged != nil || c.st.headRepo(c.repo, t.Pull).Refs["refs/heads/"+t.Pull.Head] == "" {
 			return answer{}, invalid("PullRequest", "state", "invalid", "state cannot be changed. The pull request cannot be reopened.")
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/bradleyfalzon/ghinstallation/v2"
 	"github.com/google/go-github/v60/github"
 
 	"github.com/slipway-dev/slipway/app/githubsim"
@@ -34,6 +35,7 @@ type flow struct {
 	*server
 	owner  string
 	hub    *github.Client
+	tokens *ghinstallation.Transport // for git
 	ticket int
 	told   strings.Builder
 	seen   map[string]string // what GitHub showed at the last look
@@ -56,7 +58,7 @@ func (s *server) newFlow(t *testing.T, who string, spec githubsim.RepoSpec, sett
 		_, err := s.sim.SetRole(t.Context(), githubsim.RoleSpec{Repo: f.repo(), Login: login, Role: role})
 		must(t, err)
 	}
-	_, f.hub = client(t, githubsim.Remote{URL: s.sim.URL()}, f.owner, "greeter")
+	f.tokens, f.hub = client(t, githubsim.Remote{URL: s.sim.URL()}, f.owner, "greeter")
 	opened, err := s.sim.OpenTicket(t.Context(), githubsim.TicketSpec{Repo: f.repo(), Title: "Greet " + who, Body: "By name.", By: "mira"})
 	must(t, err)
 	f.ticket = opened.Number
@@ -191,21 +193,75 @@ func (f *flow) pull(all map[string]string, p *github.PullRequest) {
 	n, head := p.GetNumber(), p.GetHead().GetSHA()
 	all[fmt.Sprintf("3 pull request %d", n)] = fmt.Sprintf("%s\n%s ← %s at %s, draft: %t", p.GetTitle(), p.GetBase().GetRef(), p.GetHead().GetRef(), head, p.GetDraft())
 	all[fmt.Sprintf("4 body of pull request %d", n)] = p.GetBody()
-	runs, _, err := f.hub.Checks.ListCheckRunsForRef(f.Context(), f.owner, "greeter", head, nil)
+	f.checks(all, head, "")
+	f.said(all, n)
+	for sha := head; sha != p.GetBase().GetSHA(); {
+		c, _, err := f.hub.Repositories.GetCommit(f.Context(), f.owner, "greeter", sha, nil)
+		must(f.T, err)
+		all[fmt.Sprintf("6 commits of pull request %d", n)] += fmt.Sprintf("%s by %s <%s>\n\n%s\n\n", sha, c.GetCommit().GetAuthor().GetName(), c.GetCommit().GetAuthor().GetEmail(), c.GetCommit().GetMessage())
+		if sha != head {
+			f.checks(all, sha, " of an earlier commit "+sha[:10])
+		}
+		sha = c.Parents[len(c.Parents)-1].GetSHA() // into what was merged
+	}
+}
+
+// checks are the newest check runs on a commit.
+func (f *flow) checks(all map[string]string, commit, of string) {
+	f.Helper()
+	runs, _, err := f.hub.Checks.ListCheckRunsForRef(f.Context(), f.owner, "greeter", commit, nil)
 	must(f.T, err)
 	for _, r := range runs.CheckRuns {
 		if r.GetApp().GetSlug() != "slipway" {
 			continue
 		}
 		out := r.GetOutput()
-		all["5 check run "+r.GetName()] = fmt.Sprintf("on %s, external id %s: %s, %s\n\n%s\n\n%s\n\n%s",
-			r.GetHeadSHA(), r.GetExternalID(), r.GetStatus(), r.GetConclusion(), out.GetTitle(), out.GetSummary(), out.GetText())
+		all["5 check run "+r.GetName()+of] = fmt.Sprintf("on %s, external id %s: %s, %s\n\n%s\n\n%s\n\n%s%s",
+			r.GetHeadSHA(), r.GetExternalID(), r.GetStatus(), r.GetConclusion(), out.GetTitle(), out.GetSummary(), out.GetText(), f.annotations(r))
 	}
-	for sha := head; sha != p.GetBase().GetSHA(); {
-		c, _, err := f.hub.Repositories.GetCommit(f.Context(), f.owner, "greeter", sha, nil)
-		must(f.T, err)
-		all[fmt.Sprintf("6 commits of pull request %d", n)] += fmt.Sprintf("%s by %s <%s>\n\n%s\n\n", sha, c.GetCommit().GetAuthor().GetName(), c.GetCommit().GetAuthor().GetEmail(), c.GetCommit().GetMessage())
-		sha = c.Parents[len(c.Parents)-1].GetSHA() // into what was merged
+}
+
+// annotations are what a check run says beside lines.
+func (f *flow) annotations(r *github.CheckRun) (told string) {
+	f.Helper()
+	if r.GetOutput().GetAnnotationsCount() == 0 {
+		return ""
+	}
+	all, _, err := f.hub.Checks.ListCheckRunAnnotations(f.Context(), f.owner, "greeter", r.GetID(), nil)
+	must(f.T, err)
+	for _, a := range all {
+		told += fmt.Sprintf("\n\nbeside %s:%d, as %s: %s\n%s", a.GetPath(), a.GetStartLine(), a.GetAnnotationLevel(), a.GetTitle(), a.GetMessage())
+	}
+	return told
+}
+
+// said are the reviews of a pull request and the remarks in them. Of an answer in a
+// thread GitHub makes a review without a text of its own.
+func (f *flow) said(all map[string]string, pull int) {
+	f.Helper()
+	reviews, _, err := f.hub.PullRequests.ListReviews(f.Context(), f.owner, "greeter", pull, nil)
+	must(f.T, err)
+	for _, r := range reviews {
+		if r.GetUser().GetLogin() == "slipway[bot]" && r.GetBody() != "" {
+			all[fmt.Sprintf("7-%09d review, %s", r.GetID(), r.GetState())] = fmt.Sprintf("of %s\n\n%s", r.GetCommitID(), r.GetBody())
+		}
+	}
+	remarks, _, err := f.hub.PullRequests.ListComments(f.Context(), f.owner, "greeter", pull, nil)
+	must(f.T, err)
+	for _, m := range remarks {
+		place, what := fmt.Sprintf("%s:%d", m.GetPath(), m.GetLine()), "remark"
+		if m.StartLine != nil {
+			place = fmt.Sprintf("%s:%d-%d", m.GetPath(), m.GetStartLine(), m.GetLine())
+		}
+		if m.InReplyTo != nil {
+			what = "answer in the thread"
+		}
+		key := fmt.Sprintf("8-%09d %s at %s, %s", m.GetID(), what, place, m.GetSide())
+		if m.GetUser().GetLogin() == "slipway[bot]" {
+			all[key] = m.GetBody()
+		} else if put, _, err := f.hub.Reactions.ListPullRequestCommentReactions(f.Context(), f.owner, "greeter", m.GetID(), nil); err == nil && len(put) > 0 {
+			all[fmt.Sprintf("8-%09d reactions to %q of %s", m.GetID(), m.GetBody(), m.GetUser().GetLogin())] = contents(put)
+		}
 	}
 }
 
@@ -259,13 +315,15 @@ var volatile = []struct {
 	name    string // in its place, with %d where the first is told from the second
 }{
 	{regexp.MustCompile(`\bb-[0-9a-f]{12}\b`), "b-BUILD%d"},
+	{regexp.MustCompile(`\br-[0-9a-f]{12}\b`), "r-REVIEW%d"},
+	{regexp.MustCompile(`#pullrequestreview-\d+`), "#pullrequestreview-ID"},
 	{regexp.MustCompile(`\b[0-9a-f]{10,64}\b`), "HASH%d"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?Z| UTC)`), "DATE"},
 	{regexp.MustCompile(`(?m)^(\| (?:plan|init|execute|verify|finalize|publish) \| (?:✅ done|⏳ running|stopped) \|[^|]*\|).*$`), "$1 TIME |"},
 	{regexp.MustCompile(`\b(\d+h \d\dm|\d+m \d\ds|\d+\.\ds|\d+s)\b`), "TIME"},
 	{regexp.MustCompile(`#issuecomment-\d+`), "#issuecomment-ID"},
 	{regexp.MustCompile(`<!-- slipway app=\d+`), "<!-- slipway app=APP"},
-	{regexp.MustCompile(`\b\d+\+mira@`), "ID+mira@"},
+	{regexp.MustCompile(`\b\d+\+(mira|stranger)@`), "ID+$1@"},
 }
 
 // normal puts names in the place of what differs each time.

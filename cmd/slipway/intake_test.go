@@ -125,10 +125,16 @@ func (s *server) serve(agents cast, tune ...func(*pipeline.Engine)) (slipway *ap
 	s.Helper()
 	dir, _ := agents.hire(s.T)
 	s.cast = dir
-	quiet := slog.New(slog.DiscardHandler)
-	engine, err := app.NewEngine(s.conf, app.Agents{
+	return s.serveWith(app.Agents{
 		Runtime: "command", Command: []string{"sh", filepath.Join(dir, "agent.sh")}, Readable: []string{dir}, Environ: os.Environ(),
-	}, quiet)
+	}, tune...)
+}
+
+// serveWith is serve with agents of any kind.
+func (s *server) serveWith(agents app.Agents, tune ...func(*pipeline.Engine)) (slipway *app.App, stop func()) {
+	s.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	engine, err := app.NewEngine(s.conf, agents, quiet)
 	must(s.T, err)
 	for _, with := range tune {
 		with(engine)

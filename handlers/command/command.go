@@ -87,7 +87,7 @@ var specs = []Spec{
 		Name: Fix, Role: forge.Write, Usage: "fix [finding ids | ci | conflicts | text]",
 		Help: "change this pull request: apply the findings with these numbers, or all; mend CI; merge its base; or do what you say",
 	},
-	{Name: Approve, Role: forge.Write, Usage: "approve HASH", Help: "build the plan, take the result, or start the subagent, that this names"},
+	{Name: Approve, Role: forge.Write, Usage: "approve HASH", Help: "build the plan, take the result, start the subagent, or run the commit of a fork that this names"},
 	{Name: Revise, Role: forge.Write, Usage: "revise TEXT", text: "TEXT", Help: "have the plan that waits made anew, with what you say"},
 	{Name: Reject, Role: forge.Write, Usage: "reject [TEXT]", Help: "refuse the plan that waits, or every result, which ends the build, or the subagent that TEXT begins with"},
 	{Name: Answer, Role: forge.Write, Usage: "answer TEXT", text: "TEXT", Help: "answer what an agent asked"},

@@ -179,7 +179,10 @@ func (r Review) numbers() string {
 		return "Waiting for a free worker. This comment follows the review."
 	}
 	parts := []string{}
-	if r.Since != "" {
+	switch {
+	case r.Since != "" && r.Since == r.Head:
+		parts = append(parts, "Nothing changed since the last review")
+	case r.Since != "":
 		parts = append(parts, "Only what came after "+r.commit(r.Since))
 	}
 	parts = append(parts, "Cost: "+dollars(r.CostMicros), count(r.AgentCalls, "agent call"))
@@ -262,7 +265,7 @@ func stateWord(e finding.Entry) string {
 // commands are the engine's own runs, on head and base.
 func (r Review) commands() page {
 	if r.Unrun != "" {
-		return page{{text: "### Commands\n\nNone was run: " + text(r.Unrun, 400) + "."}}
+		return page{{text: "### Commands\n\nNone was run: " + text(r.Unrun, 400) + "." + r.allowance()}}
 	}
 	var rows [][]string
 	for _, c := range r.Commands {
@@ -275,12 +278,24 @@ func (r Review) commands() page {
 		rows = append(rows, []string{command(c.Line, 160), passed(c), before, lasted(c.Elapsed)})
 	}
 	p := page{table("### Commands", "command", []string{"Command", "Head", "Base", "Time"}, rows)}
+	if r.Allowed != "" {
+		p = append(p, section{text: "The code is from a fork, and " + code("@"+r.Allowed, 60) + " let it be run at exactly this commit."})
+	}
 	for _, e := range r.Open() {
 		if e.Lens == commandsLens {
 			p = append(p, section{text: fence(e.Witness, 30)})
 		}
 	}
 	return p
+}
+
+// allowance says how the code of a fork can be let run. The commit is named whole:
+// of a shorter name others could make one, too.
+func (r Review) allowance() string {
+	if !r.Fork || r.Allowed != "" || r.Head == "" {
+		return ""
+	}
+	return " Somebody with the role write lets exactly this commit be run by " + command(Build{Ticket: r.Pull, Prefix: r.Prefix}.Typed("approve", r.Head), 120) + "."
 }
 
 func passed(c Command) string {
@@ -318,13 +333,6 @@ func (r Review) debt() page {
 	for _, t := range r.Todos {
 		todos.rows = append(todos.rows, "- "+r.spot(finding.Entry{Finding: finding.Finding{Path: t.Path, StartLine: t.Line}})+" "+text(t.Text, 200))
 	}
-	untested := section{what: "file"}
-	if len(r.Untested) > 0 {
-		untested.text = "### Tests that the change lacks\n\nIt changes code and no test:\n\n"
-	}
-	for _, f := range r.Untested {
-		untested.rows = append(untested.rows, "- "+code(f, 200))
-	}
 	notes := section{what: "note"}
 	for _, n := range r.Notes {
 		notes.rows = append(notes.rows, "- "+text(n, 400))
@@ -332,7 +340,25 @@ func (r Review) debt() page {
 	if len(notes.rows) > 0 {
 		notes.text = "### Notes\n\n"
 	}
-	return append(p, todos, untested, notes)
+	return append(p, todos, r.untested(), notes)
+}
+
+// mostUntested bounds how many files are named that lack a test.
+const mostUntested = 20
+
+// untested names code that the change touches without a test.
+func (r Review) untested() section {
+	if len(r.Untested) == 0 {
+		return section{}
+	}
+	s := section{text: "### Tests that the change lacks\n\nIt changes code and no test:\n\n", what: "file"}
+	for _, f := range r.Untested[:min(len(r.Untested), mostUntested)] {
+		s.rows = append(s.rows, "- "+code(f, 200))
+	}
+	if more := len(r.Untested) - mostUntested; more > 0 {
+		s.rows = append(s.rows, "- and "+count(more, "other file"))
+	}
+	return s
 }
 
 func (r Review) list(heading string, some []finding.Entry) section {
@@ -349,6 +375,9 @@ func (r Review) list(heading string, some []finding.Entry) section {
 		if e.Verdict == finding.Uncertain {
 			line += " (not confirmed)"
 		}
+		if e.State == finding.Dismissed && e.DismissedBy != "" {
+			line += ", dismissed by " + code("@"+e.DismissedBy, 60) // as code it notifies nobody
+		}
 		s.rows = append(s.rows, line)
 	}
 	return s
@@ -358,10 +387,22 @@ func (r Review) list(heading string, some []finding.Entry) section {
 // anything that was not found.
 func (r Review) gaps() section {
 	var rows [][]string
+	heading, agents := "### Not looked at: ", 0
 	for _, g := range r.Gaps {
+		if g.Agent != commandsLens {
+			agents++
+		}
 		rows = append(rows, []string{text(g.Agent, 80), text(strings.ReplaceAll(g.State, "_", " "), 20), text(g.Reason, 240)})
 	}
-	s := table("### Not looked at: "+count(len(r.Gaps), "agent")+" of "+strconv.Itoa(r.Agents)+" did not finish", "agent", []string{"Agent", "State", "Why"}, rows)
+	switch {
+	case agents == 0:
+		heading += "the commands did not end"
+	case agents == len(r.Gaps):
+		heading += count(agents, "agent") + " of " + strconv.Itoa(r.Agents) + " did not finish"
+	default:
+		heading += count(agents, "agent") + " of " + strconv.Itoa(r.Agents) + " did not finish, and the commands did not end"
+	}
+	s := table(heading, "agent", []string{"Agent", "State", "Why"}, rows)
 	s.last = true
 	return s
 }

@@ -96,6 +96,20 @@ func everyReviewPage(t *testing.T, r Review) map[string]string {
 	return pages
 }
 
+// What did not end is counted as what it is: the commands are no agent.
+func TestReviewCountsWhatDidNotFinish(t *testing.T) {
+	lens, commands := Gap{Agent: "security", State: "cancelled"}, Gap{Agent: "commands", State: "timed_out"}
+	for want, gaps := range map[string][]Gap{
+		"### Not looked at: 1 agent of 12 did not finish\n":                               {lens},
+		"### Not looked at: the commands did not end\n":                                   {commands},
+		"### Not looked at: 1 agent of 12 did not finish, and the commands did not end\n": {commands, lens},
+	} {
+		if got := ReviewMarkdown(Review{State: ReviewPartial, Agents: 12, Gaps: gaps}); !strings.Contains(got, want) {
+			t.Errorf("want %q:\n%s", want, got)
+		}
+	}
+}
+
 func TestReviewPages(t *testing.T) {
 	queued := Review{ID: "r-4711", State: ReviewQueued, Pull: 13}
 	running := cleanReview()

@@ -33,8 +33,12 @@ const (
 	TooLarge   Reason = "too large"
 	Ignored    Reason = "ignored"
 	Unasked    Reason = "not asked for"
-	Unreadable Reason = "unreadable" // git lists it, and its diff does not show it
+	Unreadable Reason = "unreadable"  // git lists it, and its diff does not show it
+	Unreached  Reason = "not reached" // no lens got to it
 )
+
+// missing are the reasons for which a path is still to be looked at.
+var missing = []Reason{Unasked, Unreadable, Unreached}
 
 // A Manifest has every changed path exactly once, by path.
 type Manifest []Path

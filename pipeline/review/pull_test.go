@@ -52,7 +52,7 @@ func TestOverLeavesWhatWasVerified(t *testing.T) {
 		},
 	}
 	log := new(steptest.Log)
-	o := Options{Lenses: one, Audit: true, Over: over, OverWhy: func() string { return "the review ran into its limit" }, Severity: finding.Medium, MinConfidence: 80}
+	o := Options{Lenses: one, Audit: true, Over: Stop{over, func() string { return "the review ran into its limit" }}, Severity: finding.Medium, MinConfidence: 80}
 	got, _, err := s.review(t, log, h, target, o)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestDismissed(t *testing.T) {
 
 	moved := h.commit(files{"a.go": "package a\n\n// More.\n\nfunc F() { _ = w.Flush() }\n"})
 	s.remarks["correctness"][0].StartLine = 5
-	second, agents := s.must(t, h, Target{Base: base, Head: moved, Earlier: &first, Full: true, Dismissed: []string{id}}, o)
+	second, agents := s.must(t, h, Target{Base: base, Head: moved, Earlier: &first, Full: true, Dismissed: []Dismissal{{ID: id, By: "mira"}}}, o)
 	if len(second.Open) > 0 || len(second.Findings) != 1 || second.Findings[0].State != finding.Dismissed {
 		t.Errorf("after it was closed: %+v", second.Findings)
 	}

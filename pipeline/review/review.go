@@ -60,8 +60,16 @@ type Target struct {
 	// changed since its head is new, unless Full.
 	Earlier *Result
 	Full    bool
-	// Dismissed are the ids of findings of the last review that people closed since.
-	Dismissed []string
+	// Dismissed are the findings of the last review that people closed since, and
+	// Reopened the ids of those that they had closed and opened again.
+	Dismissed []Dismissal
+	Reopened  []string
+}
+
+// A Dismissal is a finding that a person closed.
+type Dismissal struct {
+	ID string `json:"id"` // of the finding
+	By string `json:"by"` // login
 }
 
 // Options say how a review is done and what of it counts.
@@ -75,13 +83,23 @@ type Options struct {
 	Inert          bool          // no agent runs a command: the code is of somebody whom nobody trusts
 	Severity       finding.Severity
 	MinConfidence  int // per cent
-	// Over, once it is closed, lets no agent start and stops those at work; what is
-	// known by then is the result. OverWhy is asked after that, for people.
-	Over    <-chan struct{}
-	OverWhy func() string
+	// Over lets no agent start any more and stops those at work; what is known by
+	// then is the result. Enough does so with the lenses alone, so that there is time
+	// to verify what they found.
+	Over, Enough Stop
+	// Refused is told that no call can work, as where the money of a provider is
+	// spent; it has to see to it that all is over. Nil: that is Run's error.
+	Refused func(cause error)
 	// Emit hears the events of the batches <key>/lenses and <key>/verifiers, the
 	// latter when the former has ended, then those of the audit. It may be nil.
 	Emit func(batch.Event)
+}
+
+// A Stop ends work when its channel is closed; a nil one never is. Why is asked
+// after that, for people.
+type Stop struct {
+	Closed <-chan struct{}
+	Why    func() string
 }
 
 // A Result is what a review found.
@@ -99,6 +117,7 @@ type Result struct {
 	// Open are those of them that count by Options.Severity and MinConfidence.
 	Open       []finding.Entry `json:"open,omitempty"`
 	Incomplete []Incomplete    `json:"incomplete,omitempty"`
+	Lenses     []string        `json:"lenses,omitempty"` // names of those that were to look
 	Manifest   Manifest        `json:"manifest"`
 	Todos      []Todo          `json:"todos,omitempty"`    // that the change adds
 	Untested   []string        `json:"untested,omitempty"` // code that it changes, where it changes no test at all
@@ -122,7 +141,12 @@ func (r Result) Clean() bool { return len(r.Open) == 0 && r.Whole() }
 // Whole reports that all was looked at that should have been.
 func (r Result) Whole() bool {
 	return len(r.Incomplete) == 0 && r.Receipt.Whole() &&
-		!slices.ContainsFunc(r.Manifest, func(p Path) bool { return p.Skipped == Unreadable })
+		!slices.ContainsFunc(r.Manifest, func(p Path) bool { return slices.Contains(missing, p.Skipped) })
+}
+
+// LookedBy reports whether all of the lenses were to look.
+func (r Result) LookedBy(lenses []Lens) bool {
+	return !slices.ContainsFunc(lenses, func(l Lens) bool { return !slices.Contains(r.Lenses, l.Name) })
 }
 
 // Run reviews the target. A lens that fails is in the Result; the error is one
@@ -138,7 +162,7 @@ func Run(ctx context.Context, crew *agent.Crew, at Site, t Target, o Options) (R
 	if err := r.recall(ctx, l); err != nil {
 		return Result{}, err
 	}
-	if err := r.search(ctx, l, "lenses", "verify", r.lensSlots()); err != nil {
+	if err := r.search(ctx, l, lensRound, "verify", r.lensSlots()); err != nil {
 		return Result{}, err
 	}
 	if audit := r.auditSlots(l); len(audit) > 0 {
@@ -150,6 +174,9 @@ func Run(ctx context.Context, crew *agent.Crew, at Site, t Target, o Options) (R
 	return r.result(l), nil
 }
 
+// lensRound is the round in which the lenses look at the change.
+const lensRound = "lenses"
+
 // search has slots look at the change and others refute what they claim, with
 // what earlier reviews left when it is the first search.
 func (r *run) search(ctx context.Context, l *ledger, round, verifier string, slots []slot[Subject, Remarks]) error {
@@ -160,10 +187,13 @@ func (r *run) search(ctx context.Context, l *ledger, round, verifier string, slo
 	if err := r.gather(ctx, l, slots, remarks); err != nil {
 		return err
 	}
+	if round == lensRound {
+		r.miss(slots, looked)
+	}
 	judged := l.unjudged()
 	shards := r.shards(verifier, judged)
 	name := "verifiers"
-	if round != "lenses" {
+	if round != lensRound {
 		name = round + "-verifiers"
 	}
 	verdicts, verified, err := ask(ctx, r, name, shards)
@@ -183,10 +213,13 @@ func (r *run) search(ctx context.Context, l *ledger, round, verifier string, slo
 func (r *run) result(l *ledger) Result {
 	t, s := r.target, r.survey
 	result := Result{
-		Base: t.Base, Head: t.Head, Severity: r.options.Severity, MinConfidence: r.options.MinConfidence, Findings: l.entries(), Manifest: s.manifest, Todos: todos(s), Untested: untested(s),
+		Base: t.Base, Head: t.Head, Severity: r.options.Severity, MinConfidence: r.options.MinConfidence, Findings: l.entries(), Manifest: r.manifest(), Todos: todos(s), Untested: untested(s),
 		Status: batch.StatusOf(r.records), Receipt: r.receipt,
 	}
 	number(result.Findings)
+	for _, l := range r.options.Lenses {
+		result.Lenses = append(result.Lenses, l.Name)
+	}
 	for _, e := range result.Findings {
 		if e.Counts(r.options.Severity, r.options.MinConfidence) {
 			result.Open = append(result.Open, e)
@@ -203,6 +236,43 @@ func (r *run) result(l *ledger) Result {
 	}
 	result.Incomplete = append(result.Incomplete, r.gaps...)
 	return result
+}
+
+// miss takes in which parts of the change no lens looked at. Where none is shown
+// the parts one by one, whoever judges the whole has looked at them.
+func (r *run) miss(slots []slot[Subject, Remarks], done round) {
+	parted, whole, seen := false, false, map[int]bool{}
+	for i, s := range slots {
+		completed := done.Slots[i].State == batch.Completed
+		if s.in.Diff == "" {
+			whole = whole || completed
+			continue
+		}
+		parted, seen[s.in.Part] = true, seen[s.in.Part] || completed
+	}
+	if !parted && whole {
+		return
+	}
+	for i, text := range cut(r.survey.files) {
+		if seen[i+1] {
+			continue
+		}
+		for name := range parsePatch(text).byName {
+			r.missed[name] = true
+		}
+	}
+}
+
+// manifest is the survey's, without the claim that somebody looked at what nobody
+// did.
+func (r *run) manifest() Manifest {
+	all := slices.Clone(r.survey.manifest)
+	for i, p := range all {
+		if p.Skipped == "" && r.missed[p.Path] {
+			all[i].Skipped = Unreached
+		}
+	}
+	return all
 }
 
 // number names the findings that people are told of. A number is never given to
@@ -230,7 +300,8 @@ type run struct {
 	desk    *desk
 	texts   map[string][]string // lines of files by commit and path, nil where there is none
 
-	records []batch.Record // of all slots so far
-	receipt batch.Receipt  // likewise
-	gaps    []Incomplete   // likewise
+	missed  map[string]bool // paths that the lenses were to look at, and none did
+	records []batch.Record  // of all slots so far
+	receipt batch.Receipt   // likewise
+	gaps    []Incomplete    // likewise
 }

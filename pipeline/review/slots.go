@@ -25,7 +25,7 @@ func newRun(crew *agent.Crew, at Site, t Target, o Options, s survey) *run {
 	name := strings.ReplaceAll(t.Key, "/", "-")
 	return &run{
 		crew: crew, site: at, target: t, options: o, survey: s,
-		desk: &desk{Workspace: at.Desk(name, t.Head)}, texts: map[string][]string{},
+		desk: &desk{Workspace: at.Desk(name, t.Head)}, texts: map[string][]string{}, missed: map[string]bool{},
 	}
 }
 
@@ -177,13 +177,18 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 	// What stops the build stops the batch. Draining does not: calls that run go on.
 	open, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	over := &overError{r.options.OverWhy}
+	enough := Stop{}
+	if name == lensRound {
+		enough = r.options.Enough
+	}
 	finished := make(chan struct{})
 	defer close(finished)
 	go func() {
 		select {
-		case <-r.options.Over:
-			cancel(over)
+		case <-r.options.Over.Closed:
+			cancel(&overError{r.options.Over.Why})
+		case <-enough.Closed:
+			cancel(&overError{enough.Why})
 		case <-finished:
 		}
 	}()
@@ -194,11 +199,17 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 			out, err := agent.Ask(slotCtx, r.crew, s.place(r), s.role, s.in)
 			_, failed := errors.AsType[*agent.Failure](err)
 			switch {
-			case err == nil, failed, slotCtx.Err() != nil:
+			case err == nil, failed:
+			case slotCtx.Err() != nil:
+				if over, ok := errors.AsType[*overError](context.Cause(slotCtx)); ok {
+					err = over // whatever it was about to do
+				}
 			case errors.Is(err, agent.ErrBudget):
 				err = fmt.Errorf("%w: %w", batch.ErrSkipped, err)
 			case errors.Is(err, agent.ErrDraining):
 				stops[i] = err
+			case errors.Is(err, agent.ErrFatal) && r.options.Refused != nil:
+				r.options.Refused(err)
 			default:
 				stops[i] = err
 				cancel(err)
@@ -211,8 +222,10 @@ func ask[In, Out any](ctx context.Context, r *run, name string, slots []slot[In,
 	if ctx.Err() != nil {
 		return nil, round{}, context.Cause(ctx)
 	}
-	if cause := context.Cause(open); cause != nil && !errors.Is(cause, over) {
-		return nil, round{}, cause
+	if cause := context.Cause(open); cause != nil {
+		if _, over := errors.AsType[*overError](cause); !over {
+			return nil, round{}, cause
+		}
 	}
 	if err := errors.Join(stops...); err != nil {
 		return nil, round{}, err
