@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
@@ -26,6 +27,8 @@ type ReviewClaim struct {
 	Draining <-chan struct{}          // closed: running agent calls finish, none starts; may be nil
 	Heard    func(pipeline.SlotEvent) // is told how agents stand; may be nil
 
+	// Day bounds what is spent, in the place of the installation's day; may be nil.
+	Day agent.Day
 	// Mend queues a follow-up of what is open; nil where that is never asked for.
 	Mend func(ctx context.Context, open []finding.Entry) (deferred bool, err error)
 }
@@ -36,9 +39,12 @@ func (c ReviewClaim) Review(ctx context.Context) (report.Review, error) {
 		return report.Review{}, fmt.Errorf("end what a dead worker left running: %w", err)
 	}
 	ear := listen(c.Task)
+	if c.Day == nil {
+		c.Day = daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits}
+	}
 	final, err := c.Engine.Review(ctx, pipeline.ReviewJob{
 		Request: c.Request, Forge: c.Forge, Before: ear.before, Signals: ear.coming, Extend: c.Task.Extend, Draining: c.Draining, Heard: c.Heard,
-		Day: daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
+		Day: c.Day,
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
 		},

@@ -11,9 +11,9 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/plan"
 )
 
-// An asked is one thing that a follow-up is to do: a criterion, and what its coder
+// An ask is one thing that a follow-up is to do: a criterion, and what its coder
 // is told beside it.
-type asked struct {
+type ask struct {
 	plan.Criterion
 	path   string // the file that it is about, if there is one
 	beside string
@@ -21,23 +21,23 @@ type asked struct {
 
 // asks are what somebody said, each of which becomes a criterion. Where code does
 // the work there are none.
-func (f *Follow) asks(text string) (all []asked) {
-	ask := func(id, what, path, beside string) {
-		all = append(all, asked{Criterion: plan.Criterion{ID: id, Text: what, MustHave: true}, path: path, beside: beside})
+func (f *Follow) asks(text string) (all []ask) {
+	add := func(id, what, path, beside string) {
+		all = append(all, ask{Criterion: plan.Criterion{ID: id, Text: what, MustHave: true}, path: path, beside: beside})
 	}
 	switch f.Work {
 	case Findings:
 		for i, e := range f.Findings {
-			ask(findingCriterion(i), "A reviewer found: "+e.String()+suggested(e), e.Path, "")
+			add(findingCriterion(i), "A reviewer found: "+e.String()+suggested(e), e.Path, "")
 		}
 	case Asked:
-		ask("asked", text, "", "")
+		add("asked", text, "", "")
 	case Feedback:
 		if strings.TrimSpace(text) != "" {
-			ask("review", "A reviewer wrote: "+text, "", "")
+			add("review", "A reviewer wrote: "+text, "", "")
 		}
 		for _, t := range f.Threads {
-			ask(threadCriterion(t), saidIn(t), t.Path, around(t))
+			add(threadCriterion(t), saidIn(t), t.Path, around(t))
 		}
 	}
 	return all
@@ -46,9 +46,9 @@ func (f *Follow) asks(text string) (all []asked) {
 // parts are the asks by the issue that serves them. Each file with findings is an
 // issue of its own, so that it has its own commit; what a person said belongs
 // together.
-func (f *Follow) parts(all []asked) (parts [][]asked) {
+func (f *Follow) parts(all []ask) (parts [][]ask) {
 	if f.Work != Findings {
-		return [][]asked{all}
+		return [][]ask{all}
 	}
 	at := map[string]int{}
 	for _, a := range all {
@@ -105,7 +105,7 @@ func (f *Follow) plan(text string) plan.Result {
 	return out
 }
 
-func described(about string, all []asked) string {
+func described(about string, all []ask) string {
 	text := about
 	for _, a := range all {
 		text += "\n\n" + a.ID + "\n" + a.Text + a.beside

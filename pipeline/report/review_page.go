@@ -292,7 +292,7 @@ func (r Review) commands() page {
 // allowance says how the code of a fork can be let run. The commit is named whole:
 // of a shorter name others could make one, too.
 func (r Review) allowance() string {
-	if !r.Fork || r.Allowed != "" || r.Head == "" {
+	if !r.Fork || r.Allowed != "" || r.Head == "" || r.Pull == 0 {
 		return ""
 	}
 	return " Somebody with the role write lets exactly this commit be run by " + command(Build{Ticket: r.Pull, Prefix: r.Prefix}.Typed("approve", r.Head), 120) + "."
