@@ -26,13 +26,13 @@ func TestComparisonSurvivesKills(t *testing.T) {
 	account := h.stands(t, comparison, report.WaitingApproval)
 	h.server.kill()
 	h.serve(t)
-	h.types(t, "/approve "+account.Contenders[1].Commit)
+	h.types(t, "/approve "+account.Contenders[0].Commit)
 	h.falls(t, died, "before:told/publish/*", "before:publish/push", "after:publish/pull", "before:publish/comment", "after:done")
 	h.serve(t)
 	h.rest(t)
 
 	account = h.stands(t, comparison, report.Succeeded)
-	if len(account.Contenders) != 2 || !account.Contenders[1].Chosen || h.pull(t).Head.SHA != account.Contenders[1].Commit {
+	if len(account.Contenders) != 2 || !account.Contenders[0].Chosen || h.pull(t).Head.SHA != account.Contenders[0].Commit {
 		t.Errorf("chosen: %+v", account.Contenders)
 	}
 	for _, j := range append(h.jobs(t, pipeline.KindBuild), h.jobs(t, pipeline.KindComparison)...) {
