@@ -19,7 +19,6 @@ import (
 	"github.com/slipway-dev/slipway/config"
 	"github.com/slipway-dev/slipway/handlers"
 	"github.com/slipway-dev/slipway/pipeline"
-	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
@@ -174,8 +173,8 @@ func (a *App) Work(ctx context.Context) error {
 	return err
 }
 
-// worker runs deliveries, which take milliseconds, reviews, which take minutes,
-// and builds, which take hours, in slots of their own.
+// worker runs deliveries and comparisons, which take moments, reviews, which take
+// minutes, and builds, which take hours, in slots of their own.
 func (a *App) worker() *queue.Worker {
 	host, err := os.Hostname()
 	if err != nil {
@@ -184,11 +183,30 @@ func (a *App) worker() *queue.Worker {
 	return &queue.Worker{
 		Store: a.store, Name: fmt.Sprintf("%s-%d-%d", host, os.Getpid(), time.Now().UnixNano()), Log: a.log,
 		Slots: []queue.Slot{
-			{Kinds: []string{inbox.Kind}, N: a.conf.Slots.Deliveries, Run: a.deliver, GivenUp: a.giveUpDelivery},
-			{Kinds: []string{pipeline.KindBuild}, N: a.conf.Slots.Builds, Run: a.build, GivenUp: a.giveUp},
-			{Kinds: []string{review.Kind}, N: a.conf.Slots.Reviews, Run: a.review, GivenUp: a.giveUpReview},
+			a.patient(queue.Slot{Kinds: []string{inbox.Kind}, N: a.conf.Slots.Deliveries, Run: a.deliver, GivenUp: a.giveUpDelivery}),
+			a.patient(queue.Slot{Kinds: []string{pipeline.KindBuild}, N: a.conf.Slots.Builds, Run: a.build, GivenUp: a.giveUp}),
+			a.patient(queue.Slot{Kinds: []string{pipeline.KindComparison}, N: a.conf.Slots.Deliveries, Run: a.build, GivenUp: a.giveUp}),
+			a.patient(queue.Slot{Kinds: []string{review.Kind}, N: a.conf.Slots.Reviews, Run: a.review, GivenUp: a.giveUpReview}),
 		},
 	}
+}
+
+// whileAway is how long a job waits that failed while GitHub was away.
+const whileAway = 10 * time.Second
+
+// patient is the slot of jobs that wait for GitHub while it is away, however long
+// that takes: that is no failure of theirs, and nobody could be told.
+func (a *App) patient(s queue.Slot) queue.Slot {
+	wait := func(ctx context.Context, err error) error {
+		if err == nil || queue.Decided(err) || ctx.Err() != nil || !a.hub.Away(ctx) {
+			return err
+		}
+		return queue.Turn(time.Now().Add(whileAway), fmt.Errorf("GitHub is away: %w", err))
+	}
+	run, givenUp := s.Run, s.GivenUp
+	s.Run = func(ctx context.Context, t *queue.Task) error { return wait(ctx, run(ctx, t)) }
+	s.GivenUp = func(ctx context.Context, t *queue.Task, cause error) error { return wait(ctx, givenUp(ctx, t, cause)) }
+	return s
 }
 
 // deliver handles one webhook.
@@ -248,11 +266,15 @@ func (a *App) build(ctx context.Context, t *queue.Task) error {
 	if err != nil {
 		return err
 	}
-	hub := a.hub.ForRepo(resumedAt(t, req), req.Ticket.Number)
+	at := resumedAt(t, req)
+	hub := a.hub.ForRepo(at, req.Ticket.Number)
 	defer hub.Close(context.WithoutCancel(ctx))
 	final, err := Claim{Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub}.Build(ctx)
 	if err != nil {
 		return shutOut(err)
+	}
+	if err := a.handlers.ReviewAfter(ctx, at, req, final); err != nil {
+		return shutOut(err) // the build has ended, which the next claim sees at once
 	}
 	a.log.InfoContext(ctx, "build ended", "build", req.Build, "state", final.State, "cost_micros", final.CostMicros)
 	return nil
@@ -272,7 +294,14 @@ func (a *App) giveUp(ctx context.Context, t *queue.Task, cause error) error {
 	}
 	hub := a.hub.ForRepo(resumedAt(t, req), req.Ticket.Number)
 	defer hub.Close(context.WithoutCancel(ctx))
-	return shutOut(pipeline.GiveUp(ctx, a.store, hub, req, cause))
+	if err := pipeline.GiveUp(ctx, a.store, hub, req, cause); err != nil {
+		return shutOut(err)
+	}
+	final, err := Account(ctx, a.store, t.Job)
+	if err != nil {
+		return err
+	}
+	return shutOut(a.handlers.ReviewAfter(ctx, resumedAt(t, req), req, final))
 }
 
 // account is where a build stands now.
@@ -323,27 +352,6 @@ func fileOrNone(ctx context.Context, hub *github.Repository, name, ref string) (
 		return nil, nil
 	}
 	return text, err
-}
-
-// findings are what is open on a pull request: by its last review, or, where
-// nobody reviewed it, by what the newest build on one of ours left of its own.
-func (a *App) findings(ctx context.Context, r forge.Repo, pull forge.Pull) ([]finding.Entry, error) {
-	found, err := lastReview(ctx, a.store, r, pull.Number)
-	if err != nil {
-		return nil, err
-	}
-	if found != nil {
-		return found.Open, nil
-	}
-	if pull.Ticket == 0 {
-		return nil, nil
-	}
-	key := fmt.Sprintf("%s#%d", r, pull.Ticket)
-	jobs, err := a.store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild}, Key: key, Limit: 1})
-	if err != nil || len(jobs) == 0 {
-		return nil, err
-	}
-	return pipeline.OpenFindings(ctx, a.store, jobs[0].ID)
 }
 
 // approval says why the plan of a build cannot be approved by that hash.

@@ -21,20 +21,21 @@ import (
 
 // A Bench is where changes are reviewed that are on no branch of anybody's: the
 // cases of an evaluation, the pull requests of a benchmark. It has a directory and
-// a store of its own, and nothing of what it does outlives them. The limits of a
-// day are for all of its reviews together.
+// a store of its own, and nothing of what it does outlives them.
 type Bench struct {
 	dir   string
 	store *queue.SQLite
+	purse *purse
 }
 
-// OpenBench sets a bench up in an empty directory.
-func OpenBench(ctx context.Context, dir string) (*Bench, error) {
+// OpenBench sets a bench up in an empty directory. All of its reviews together may
+// cost that much, in micro-dollars; bound is what people call that.
+func OpenBench(ctx context.Context, dir string, most int64, bound string) (*Bench, error) {
 	store, err := queue.OpenSQLite(ctx, filepath.Join(dir, "store"))
 	if err != nil {
 		return nil, fmt.Errorf("open the bench's store: %w", err)
 	}
-	return &Bench{dir: dir, store: store}, nil
+	return &Bench{dir: dir, store: store, purse: newPurse(most, bound)}, nil
 }
 
 // Close ends the store. The directory is its maker's.
@@ -90,7 +91,7 @@ type Change struct {
 }
 
 // Review reviews a change to its end. An error says that it could not be done, or
-// that ctx has ended.
+// that ctx has ended; the account is what is known of it then.
 func (p *Panel) Review(ctx context.Context, c Change) (report.Review, error) {
 	if err := p.prepare(c); err != nil {
 		return report.Review{}, err
@@ -107,7 +108,7 @@ func (p *Panel) Review(ctx context.Context, c Change) (report.Review, error) {
 	var final report.Review
 	err = queue.RunOne(ctx, p.bench.store, "bench", kind, func(working context.Context, t *queue.Task) (err error) {
 		final, err = ReviewClaim{
-			Engine: p.engine, Store: p.bench.store, Task: t,
+			Engine: p.engine, Store: p.bench.store, Task: t, Day: p.bench.purse,
 			Request: review.Request{Review: c.Review, Repo: name, Full: true, Goal: c.Goal, Focus: c.Focus, Severity: c.Severity},
 			Forge:   pipeline.LocalReview{Dir: c.Stage.Dir(), Mirror: mirror, Base: c.Base, Head: c.Head, Inert: true},
 		}.Review(working)
@@ -120,12 +121,13 @@ func (p *Panel) Review(ctx context.Context, c Change) (report.Review, error) {
 		return queue.Never(err) // a case is tried again by name only
 	})
 	if ctx.Err() != nil {
-		return final, context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
-	if err == nil && final.ID == "" {
-		err = errors.New("the review did not end")
+	if err != nil { // what it has cost is told all the same
+		known, rerr := pipeline.ReadReview(context.WithoutCancel(ctx), p.bench.store, c.Review)
+		return known, errors.Join(err, rerr)
 	}
-	return final, err
+	return final, nil
 }
 
 // prepare says what the review plays, and where it is recorded.

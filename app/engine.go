@@ -75,63 +75,40 @@ type Claim struct {
 
 // Build runs the build until it has ended or cannot go on now.
 func (c Claim) Build(ctx context.Context) (report.Build, error) {
-	job, err := c.job(ctx)
+	ear := listen(c.Task)
+	job, err := c.job(ctx, ear)
 	if err != nil {
-		return report.Build{}, err
+		return report.Build{}, ear.handBack(err)
 	}
 	final, err := c.Engine.Run(ctx, job)
-	return final, handBack(err)
+	return final, ear.handBack(err)
 }
 
 // Plan is Build, no further than the plan. The account is final only where no
 // plan could be made.
 func (c Claim) Plan(ctx context.Context) (plan.Result, report.Build, error) {
-	job, err := c.job(ctx)
+	ear := listen(c.Task)
+	job, err := c.job(ctx, ear)
 	if err != nil {
-		return plan.Result{}, report.Build{}, err
+		return plan.Result{}, report.Build{}, ear.handBack(err)
 	}
 	made, account, err := c.Engine.Plan(ctx, job)
-	return made, account, handBack(err)
+	return made, account, ear.handBack(err)
 }
 
 // job makes the task of the queue a job of the pipeline.
-func (c Claim) job(ctx context.Context) (pipeline.Job, error) {
+func (c Claim) job(ctx context.Context, ear *ear) (pipeline.Job, error) {
 	if err := c.Engine.Box.Reap(ctx); err != nil {
 		return pipeline.Job{}, fmt.Errorf("end what a dead worker left running: %w", err)
 	}
-	before, signals := signalsOf(ctx, c.Task)
 	return pipeline.Job{
-		Request: c.Request, Forge: c.Forge, Subagents: c.Subagents, Before: before, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining,
-		Day: daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
+		Request: c.Request, Forge: c.Forge, Subagents: c.Subagents, Before: ear.before, Signals: ear.coming, Extend: c.Task.Extend, Draining: c.Draining,
+		Day:    daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
+		Builds: builds{Store: c.Store, tenant: c.Task.Job.Tenant},
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
 		},
 	}, nil
-}
-
-// signalsOf are the signals of a task in the pipeline's words: those that were
-// sent before the claim, and those that come.
-func signalsOf(ctx context.Context, t *queue.Task) (before []pipeline.Signal, coming <-chan pipeline.Signal) {
-	signals := make(chan pipeline.Signal)
-	go func() {
-		defer close(signals)
-		for s := range t.Signals() { // closed when the task has returned
-			select {
-			case signals <- pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body}:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	return sentBefore(t), signals
-}
-
-// sentBefore are the signals that were sent before a claim, in the words of the
-// pipeline.
-func sentBefore(t *queue.Task) (before []pipeline.Signal) {
-	for _, s := range t.Before() {
-		before = append(before, pipeline.Signal{ID: s.ID, Kind: s.Kind, Body: s.Body})
-	}
-	return before
 }
 
 // handBack turns what is no failed try into a wait without a worker: for a

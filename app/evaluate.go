@@ -43,18 +43,41 @@ func (e Evaluation) Run(ctx context.Context, conf config.Server, log *slog.Logge
 		return nil, fmt.Errorf("make a directory for the evaluation: %w", err)
 	}
 	defer func() { err = errors.Join(err, repo.RemoveAll(context.WithoutCancel(ctx), dir)) }()
-	bench, err := OpenBench(ctx, dir)
+	e.Options.Now, e.Options.Results = time.Now, results.Options{Hide: Hide(e.Agents.Environ)}
+	most, bound, err := e.budget(conf)
+	if err != nil {
+		return nil, err
+	}
+	bench, err := OpenBench(ctx, dir, most, bound)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = bench.Close() }() // it is removed
-	e.Options.Now, e.Options.Results = time.Now, results.Options{Hide: Hide(e.Agents.Environ)}
 	v := &evaluator{Evaluation: e, bench: bench, dir: dir, conf: conf, log: log, fixtures: map[string]*fixture{}, panels: map[string]*Panel{}}
 	if err := v.hire(); err != nil {
 		return nil, err
 	}
 	e.Options.Reviewer = v
 	return eval.Run(ctx, e.Suite, e.Options)
+}
+
+// budget is what all cases together may cost, in micro-dollars: what is left of the
+// suite's budget, and not more than the configuration gives a day.
+func (e Evaluation) budget(conf config.Server) (most int64, bound string, err error) {
+	most, bound = dayOf(conf), "limits.usd_per_day"
+	left, err := eval.Left(e.Suite, e.Options)
+	if left >= 0 && (most < 0 || left < most) {
+		most, bound = left, "budget_usd"
+	}
+	return most, bound, err
+}
+
+// dayOf is what a day may cost, in micro-dollars; below zero: there is no bound.
+func dayOf(conf config.Server) int64 {
+	if day := conf.Repo.Over(config.Defaults()).Limits.USDPerDay; day > 0 {
+		return int64(day)
+	}
+	return -1
 }
 
 // evaluator reviews the trials of a suite on a bench.
@@ -81,17 +104,13 @@ type fixture struct {
 // hire makes a panel for each target and variant, so that what is wrong with one
 // is told before anything is spent.
 func (v *evaluator) hire() error {
-	left, err := eval.Left(v.Suite, v.Options)
-	if err != nil {
-		return err
-	}
 	variants := v.Suite.Variants
 	if len(variants) == 0 {
 		variants = []eval.Variant{{}}
 	}
 	for _, t := range v.Suite.Targets {
 		for _, variant := range variants {
-			conf, err := v.configure(t, variant, left)
+			conf, err := v.configure(t, variant)
 			if err != nil {
 				return err
 			}
@@ -109,9 +128,8 @@ func (v *evaluator) hire() error {
 
 func panelOf(t eval.Target, v eval.Variant) string { return t.Name + "\x00" + v.Name }
 
-// configure puts a variant and a target over the server's configuration, and what
-// is left of the budget over both: no call is made that it does not hold.
-func (v *evaluator) configure(t eval.Target, variant eval.Variant, left int64) (config.Server, error) {
+// configure puts a variant and a target over the server's configuration.
+func (v *evaluator) configure(t eval.Target, variant eval.Variant) (config.Server, error) {
 	layer := maps.Clone(variant.Config)
 	if layer == nil {
 		layer = map[string]any{}
@@ -129,16 +147,6 @@ func (v *evaluator) configure(t eval.Target, variant eval.Variant, left int64) (
 		return conf, fmt.Errorf("the configuration of target %s, variant %q: %w", t.Name, variant.Name, err)
 	}
 	conf.Repo = own.Over(conf.Repo)
-	if left >= 0 {
-		day := conf.Repo.Over(config.Defaults()).Limits.USDPerDay
-		if limit := config.Micros(max(1, left)); day == 0 || limit < day { // 0 would be no bound
-			bound, err := config.Parse([]byte("limits:\n  usd_per_day: "+limit.String()+"\n"), "budget_usd")
-			if err != nil {
-				return conf, fmt.Errorf("budget_usd: %w", err)
-			}
-			conf.Repo = bound.Over(conf.Repo)
-		}
-	}
 	return conf, nil
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,9 +18,9 @@ import (
 	"github.com/slipway-dev/slipway/queue"
 )
 
-// A Leftover is what an ended build left in the state directory.
+// A Leftover is what an ended build or review left in the state directory.
 type Leftover struct {
-	Build       string    `json:"build"`
+	Build       string    `json:"build"` // or the review
 	Ended       time.Time `json:"ended"`
 	Refs        []KeptRef `json:"refs"`
 	Directories []string  `json:"directories"` // below the state directory
@@ -36,22 +37,26 @@ type KeptRef struct {
 // and worktrees, homes of its agents, what they said and did.
 var buildDirectories = []string{"builds", "work", "homes", "transcripts", "recordings"}
 
-// Leftovers lists what builds that ended before a time left in a state
-// directory, in the order in which they ended. A build that has not ended is
-// never in it, nor is one that the store does not know: it may be another
-// store's.
+// Leftovers lists what builds and reviews that ended before a time left in a state
+// directory, in the order in which they ended. One that has not ended is never in
+// it, nor is one that a comparison may still publish, nor one that the store does
+// not know: it may be another store's.
 func Leftovers(ctx context.Context, store queue.Store, stateDir string, before time.Time) ([]Leftover, error) {
-	jobs, err := store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild, "local/"}, Limit: math.MaxInt32})
+	jobs, err := store.List(ctx, queue.Query{Kinds: append(pipeline.Kinds(), pipeline.KindReview, "local/"), Limit: math.MaxInt32})
 	if err != nil {
-		return nil, fmt.Errorf("list builds: %w", err)
+		return nil, fmt.Errorf("list builds and reviews: %w", err)
 	}
 	mirrors, err := filepath.Glob(filepath.Join(stateDir, "mirrors", "*", "*.git"))
 	if err != nil {
 		return nil, fmt.Errorf("list mirrors: %w", err)
 	}
 	var all []Leftover
+	open := map[string]bool{}
 	for _, j := range jobs {
-		if !j.State.Finished() || !j.Updated.Before(before) || filepath.Base(j.ID) != j.ID {
+		open[j.ID] = !j.State.Finished()
+	}
+	for _, j := range jobs {
+		if open[j.ID] || open[comparisonOf(j)] || !j.Updated.Before(before) || filepath.Base(j.ID) != j.ID {
 			continue
 		}
 		l := Leftover{Build: j.ID, Ended: j.Updated, Refs: []KeptRef{}, Directories: []string{}}
@@ -74,6 +79,15 @@ func Leftovers(ctx context.Context, store queue.Store, stateDir string, before t
 	all = slices.DeleteFunc(all, func(l Leftover) bool { return len(l.Refs)+len(l.Directories) == 0 })
 	slices.SortStableFunc(all, func(a, b Leftover) int { return a.Ended.Compare(b.Ended) })
 	return all, nil
+}
+
+// comparisonOf is the build that a contender waits for; empty for all others.
+func comparisonOf(j queue.Job) string {
+	var r pipeline.Request
+	if json.Unmarshal(j.Payload, &r) != nil || r.Contender == nil {
+		return ""
+	}
+	return r.Contender.Of
 }
 
 // addRefs adds the refs that a mirror holds of each build.
@@ -110,7 +124,7 @@ func (l Leftover) Remove(ctx context.Context, store queue.Store, stateDir string
 		return fmt.Errorf("look at %s again: %w", l.Build, err)
 	}
 	if len(jobs) == 0 || !jobs[0].State.Finished() {
-		return fmt.Errorf("build %s was taken up again: nothing of it is removed", l.Build)
+		return fmt.Errorf("%s was taken up again: nothing of it is removed", l.Build)
 	}
 	for _, ref := range l.Refs {
 		mirror, err := repo.Open(ctx, filepath.Join(stateDir, ref.Mirror))

@@ -6,9 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"math"
 
 	"github.com/slipway-dev/slipway/pipeline"
+	"github.com/slipway-dev/slipway/pipeline/agent"
 	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
@@ -27,8 +27,10 @@ type ReviewClaim struct {
 	Draining <-chan struct{}          // closed: running agent calls finish, none starts; may be nil
 	Heard    func(pipeline.SlotEvent) // is told how agents stand; may be nil
 
+	// Day bounds what is spent, in the place of the installation's day; may be nil.
+	Day agent.Day
 	// Mend queues a follow-up of what is open; nil where that is never asked for.
-	Mend func(ctx context.Context, open []finding.Entry) error
+	Mend func(ctx context.Context, open []finding.Entry) (deferred bool, err error)
 }
 
 // Review runs the review until it has ended or cannot go on now.
@@ -36,58 +38,22 @@ func (c ReviewClaim) Review(ctx context.Context) (report.Review, error) {
 	if err := c.Engine.Box.Reap(ctx); err != nil {
 		return report.Review{}, fmt.Errorf("end what a dead worker left running: %w", err)
 	}
-	before, signals := signalsOf(ctx, c.Task)
+	ear := listen(c.Task)
+	if c.Day == nil {
+		c.Day = daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits}
+	}
 	final, err := c.Engine.Review(ctx, pipeline.ReviewJob{
-		Request: c.Request, Forge: c.Forge, Before: before, Signals: signals, Extend: c.Task.Extend, Draining: c.Draining, Heard: c.Heard,
-		Day: daily{store: c.Store, tenant: c.Task.Job.Tenant, limits: c.Engine.Defaults.Limits},
+		Request: c.Request, Forge: c.Forge, Before: ear.before, Signals: ear.coming, Extend: c.Task.Extend, Draining: c.Draining, Heard: c.Heard,
+		Day: c.Day,
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			return step.Open(ctx, c.Store, c.Task.Lease(), o)
 		},
-		Earlier: c.earlier, Again: c.again, Mend: c.Mend,
+		Earlier: func(ctx context.Context, pull forge.Pull) (*review.Result, error) {
+			return ledger(ctx, c.Store, c.Request.Repo, pull)
+		},
+		Again: c.again, Mend: c.Mend,
 	})
-	return final, handBack(err)
-}
-
-// earlier is what the last review of the pull request found.
-func (c ReviewClaim) earlier(ctx context.Context) (*review.Result, error) {
-	if c.Request.Pull == 0 {
-		return nil, nil //nolint:nilnil // a local repository has no earlier review
-	}
-	return lastReview(ctx, c.Store, c.Request.Repo, c.Request.Pull)
-}
-
-// lastReview is what the newest review of a pull request found that ended and
-// found something out; nil where there is none. The repository may have had another
-// name or owner then.
-func lastReview(ctx context.Context, store queue.Store, r forge.Repo, pull int) (*review.Result, error) {
-	found, err := newestResult(ctx, store, queue.Query{Key: review.Key(r, pull)}, func(review.Request) bool { return true })
-	if found != nil || err != nil || r.ID == 0 {
-		return found, err
-	}
-	return newestResult(ctx, store, queue.Query{}, func(of review.Request) bool { return of.Pull == pull && of.Repo.ID == r.ID })
-}
-
-// newestResult is of the newest review that the query selects and that fits.
-func newestResult(ctx context.Context, store queue.Store, q queue.Query, fits func(review.Request) bool) (*review.Result, error) {
-	q.Kinds, q.Limit = []string{review.Kind}, math.MaxInt32
-	jobs, err := store.List(ctx, q)
-	if err != nil {
-		return nil, fmt.Errorf("look for earlier reviews: %w", err)
-	}
-	for _, j := range jobs { // newest first
-		of, err := reviewRequest(j)
-		if err != nil {
-			return nil, err
-		}
-		if !j.State.Finished() || !fits(of) {
-			continue
-		}
-		found, err := pipeline.ReadResult(ctx, store, j.ID)
-		if found != nil || err != nil {
-			return found, err
-		}
-	}
-	return nil, nil //nolint:nilnil // the first review of a pull request has none before it
+	return final, ear.handBack(err)
 }
 
 // again queues a review of the head that the pull request has meanwhile. Its id
@@ -118,7 +84,7 @@ func (a *App) review(ctx context.Context, t *queue.Task) error {
 	defer hub.Close(context.WithoutCancel(ctx))
 	final, err := ReviewClaim{
 		Engine: a.engine, Store: a.store, Task: t, Request: req, Forge: hub,
-		Mend: func(ctx context.Context, open []finding.Entry) error { return a.handlers.Mend(ctx, req, open) },
+		Mend: func(ctx context.Context, open []finding.Entry) (bool, error) { return a.handlers.Mend(ctx, req, open) },
 	}.Review(ctx)
 	if err != nil {
 		return shutOut(err)

@@ -156,7 +156,7 @@ func (b ReviewBench) Run(ctx context.Context, conf config.Server, agents Agents,
 	if err != nil {
 		return report.Review{}, nil, err
 	}
-	bench, err := OpenBench(ctx, dir)
+	bench, err := OpenBench(ctx, dir, dayOf(conf), "limits.usd_per_day")
 	if err != nil {
 		return report.Review{}, nil, err
 	}

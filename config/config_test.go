@@ -147,6 +147,41 @@ func TestResolveOnly(t *testing.T) {
 	}
 }
 
+func TestResolveOnATarget(t *testing.T) {
+	for name, c := range map[string]struct {
+		models       Models
+		target, only string
+		want         []Target
+	}{
+		"the configured runtime":           {Models{"coder": "opus@high | haiku"}, "claude_code", "", []Target{{"claude_code", "opus", "high"}, on("claude_code", "haiku")}},
+		"another runtime":                  {Models{"coder": "opus@high | haiku"}, "open_code", "", []Target{on("open_code", "minimax/minimax-m2.5")}},
+		"another runtime that has a model": {Models{"coder": "open_code:kimi | haiku"}, "open_code", "", []Target{on("open_code", "kimi"), on("open_code", "minimax/minimax-m2.5")}},
+		"a model":                          {Models{"coder": "opus", "default": "haiku"}, "open_code:openai/gpt-5@high", "", []Target{{"open_code", "openai/gpt-5", "high"}}},
+		"a server with a program":          {Models{"coder": "opus"}, "native:openai/gpt-5", "command", []Target{on("command", "openai/gpt-5")}},
+		"a server with one runtime":        {nil, "open_code:openai/gpt-5", "claude_code", []Target{on("claude_code", "sonnet")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conf := Repo{Runtime: "claude_code", Models: c.models}
+			if got, err := conf.On(c.target).Resolve(c.only, "coder"); err != nil || !slices.Equal(got, c.want) {
+				t.Errorf("got %+v, %v; want %+v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestCheckTarget(t *testing.T) {
+	for _, good := range []string{"claude_code", "codex", "open_code:openai/gpt-5@high", "claude_code:opus", "open_code:ollama/qwen:7b"} {
+		if err := CheckTarget(good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "opus", "gpt:5", "Claude_Code", "claude_code:", "claude_code:opus@none", "claude_code:opus@huge", "claude_code:opus|haiku", "claude_code:--help", "claude_code:a b"} {
+		if err := CheckTarget(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
 func TestAssignments(t *testing.T) {
 	repo, err := Parse([]byte("models: {coder: 'opus@high | haiku'}\n"), "repository")
 	if err != nil {

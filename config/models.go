@@ -85,24 +85,33 @@ func (m Models) Resolve(runtime, role string) ([]Target, error) {
 // name another runtime get its default, except where names of models mean
 // nothing to it: there each keeps the model that is configured.
 func (m Models) ResolveOnly(only, runtime, role string) ([]Target, error) {
-	translates := slices.ContainsFunc(runtimeKinds, func(k runtimeKind) bool { return k.name == only && !k.any })
-	if translates {
+	if translates(only) {
 		runtime = only
 	}
 	chain, err := m.Resolve(runtime, role)
 	if err != nil {
 		return nil, err
 	}
-	var moved []Target
+	return moved(chain, only, role), nil
+}
+
+// moved is the chain on one runtime.
+func moved(chain []Target, only, role string) (out []Target) {
+	translates := translates(only)
 	for _, t := range chain {
 		if t.Runtime != only && translates {
 			t = Target{Model: defaultOf(only, role)}
 		}
-		if t.Runtime = only; !slices.Contains(moved, t) {
-			moved = append(moved, t)
+		if t.Runtime = only; !slices.Contains(out, t) {
+			out = append(out, t)
 		}
 	}
-	return moved, nil
+	return out
+}
+
+// translates reports whether names of models mean something to the runtime.
+func translates(name string) bool {
+	return slices.ContainsFunc(runtimeKinds, func(k runtimeKind) bool { return k.name == name && !k.any })
 }
 
 // keyOf is the key of Models that decides about a role; empty when none does.
@@ -146,10 +155,50 @@ func (r Repo) Assignments(only string) ([]Assignment, error) {
 // Resolve is that of Models on the configured runtime, or on only where that is
 // not empty.
 func (r Repo) Resolve(only, role string) ([]Target, error) {
+	if r.target != "" {
+		chain, err := r.resolveTarget(role)
+		if err == nil && only != "" {
+			chain = moved(chain, only, role)
+		}
+		return chain, err
+	}
 	if only != "" {
 		return r.Models.ResolveOnly(only, r.Runtime, role)
 	}
 	return r.Models.Resolve(r.Runtime, role)
+}
+
+// On is the configuration with every role on one target, which CheckTarget
+// takes: on a runtime, with the models that are configured for it or its own, or
+// on the one model of a link.
+func (r Repo) On(target string) Repo {
+	r.target = target
+	return r
+}
+
+func (r Repo) resolveTarget(role string) ([]Target, error) {
+	if CheckRuntime(r.target) != nil {
+		return Models{defaultModel: r.target}.Resolve(r.Runtime, role)
+	}
+	chain, err := r.Models.Resolve(r.Runtime, role)
+	return moved(chain, r.target, role), err
+}
+
+// CheckTarget fails unless every role of a build can be put on what the text
+// names: a runtime, or a link that names its runtime and its model.
+func CheckTarget(text string) error {
+	name, model, linked := strings.Cut(text, ":")
+	if err := CheckRuntime(name); err != nil || !linked {
+		return err
+	}
+	if model == "" || strings.ContainsAny(text, "|,") {
+		return fmt.Errorf("%q names no model; want RUNTIME:MODEL", text)
+	}
+	t, err := parseTarget(name, text)
+	if err != nil {
+		return err
+	}
+	return t.check()
 }
 
 // Check says whether layers that were laid over each other fit: a runtime may
@@ -182,7 +231,8 @@ func CheckRuntime(name string) error {
 	return err
 }
 
-func runtimeNames() []string {
+// Runtimes lists the names of the runtimes.
+func Runtimes() []string {
 	var out []string
 	for _, k := range runtimeKinds {
 		out = append(out, k.name)

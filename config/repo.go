@@ -34,6 +34,7 @@ type Repo struct {
 	Pipeline Pipeline
 
 	origins map[string]string // by key, for every value that is present
+	target  string            // what runs every role, whatever is configured; empty: as configured
 }
 
 // Commands are what the engine itself runs as evidence. An empty one is to be
@@ -121,7 +122,7 @@ type Setting struct {
 }
 
 var repoKnobs = append([]knob[Repo]{
-	words("runtime", func(r *Repo) *string { return &r.Runtime }, CheckRuntime).like(form{Type: "string", Enum: runtimeNames()}),
+	words("runtime", func(r *Repo) *string { return &r.Runtime }, CheckRuntime).like(form{Type: "string", Enum: Runtimes()}),
 	words("commands.setup", func(r *Repo) *string { return &r.Commands.Setup }, anyText),
 	words("commands.build", func(r *Repo) *string { return &r.Commands.Build }, anyText),
 	words("commands.test", func(r *Repo) *string { return &r.Commands.Test }, anyText),

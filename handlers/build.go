@@ -78,6 +78,7 @@ func (h *Handlers) job(t trigger, cmd command.Command, tracking forge.Comment) (
 		Budget:      cmd.Budget,
 		PlanOnly:    cmd.PlanOnly,
 		Fast:        cmd.Fast,
+		Targets:     cmd.Targets,
 		By:          t.by,
 		Trigger:     t.on,
 		Comment:     tracking,
@@ -94,7 +95,7 @@ func jobOf(r pipeline.Request) (queue.Job, error) {
 	}
 	key := threadKey(r.Repo, r.Ticket.Number)
 	return queue.Job{
-		ID: r.Build, Kind: pipeline.KindBuild, Key: key, Once: key,
+		ID: r.Build, Kind: r.Kind(), Key: key, Once: key,
 		Tenant: strconv.FormatInt(r.Repo.Installation, 10), Payload: payload,
 	}, nil
 }

@@ -273,6 +273,12 @@ func (h *Handlers) buildBehind(ctx context.Context, p press, button string) (bui
 	if !same(r.Repo, p.repo) || r.Ticket.Number == 0 {
 		return build, t, false, nil
 	}
+	if r.Contender != nil { // the ticket's build is the comparison
+		jobs, err = h.Jobs.List(ctx, queue.Query{IDs: []string{r.Contender.Of}, Kinds: []string{pipeline.KindComparison}, Limit: 1})
+		if err != nil || len(jobs) == 0 {
+			return build, t, false, err
+		}
+	}
 	return jobs[0], trigger{
 		delivery: p.delivery, repo: p.repo, ticket: r.Ticket, by: p.by, typed: "The button " + code(button),
 	}, true, nil

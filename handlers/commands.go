@@ -72,6 +72,10 @@ func (h *Handlers) run(ctx context.Context, t trigger, cmd command.Command) erro
 		return h.settings(ctx, t)
 	case command.Status:
 		return h.status(ctx, t)
+	case command.Approve:
+		if t.ticket.Pull && t.build == "" { // there is no plan to approve
+			return h.allow(ctx, t, cmd)
+		}
 	}
 	return h.say(ctx, t, cmd)
 }
@@ -260,7 +264,7 @@ func (h *Handlers) find(ctx context.Context, t trigger, q queue.Query) (queue.Jo
 	if t.build == "" { // which would select any build
 		return queue.Job{}, false, nil
 	}
-	q.Kinds, q.Limit = []string{pipeline.KindBuild}, 1
+	q.Kinds, q.Limit = pipeline.Kinds(), 1
 	jobs, err := h.Jobs.List(ctx, q)
 	if err != nil {
 		return queue.Job{}, false, fmt.Errorf("look for builds of %s: %w", t.build, err)
@@ -281,7 +285,7 @@ func (h *Handlers) formerly(ctx context.Context, t trigger, q queue.Query) (queu
 	}
 	for _, j := range jobs {
 		var r pipeline.Request
-		if json.Unmarshal(j.Payload, &r) == nil && r.Repo.ID != 0 && r.Repo.ID == t.repo.ID && threadKey(t.repo, r.Ticket.Number) == t.build {
+		if json.Unmarshal(j.Payload, &r) == nil && r.Contender == nil && r.Repo.ID != 0 && r.Repo.ID == t.repo.ID && threadKey(t.repo, r.Ticket.Number) == t.build {
 			return j, true, nil
 		}
 	}

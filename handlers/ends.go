@@ -35,7 +35,7 @@ type about struct {
 
 // reconcile is Reconcile for some runs, after somebody did something.
 func (h *Handlers) reconcile(ctx context.Context, by forge.Person, some func(about) bool) error {
-	open, err := h.Jobs.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild, pipeline.KindReview}, Unfinished: true, Limit: math.MaxInt32})
+	open, err := h.Jobs.List(ctx, queue.Query{Kinds: append(pipeline.Kinds(), pipeline.KindReview), Unfinished: true, Limit: math.MaxInt32})
 	if err != nil {
 		return fmt.Errorf("look for what is open: %w", err)
 	}
@@ -74,7 +74,7 @@ func (h *Handlers) buildGone(ctx context.Context, j queue.Job, some func(about) 
 	if err := json.Unmarshal(j.Payload, &r); err != nil {
 		return forge.Gone{}, fmt.Errorf("read the request of %s: %w", j.ID, err)
 	}
-	if !some(about{r.Repo, r.Ticket.Number}) {
+	if r.Contender != nil || !some(about{r.Repo, r.Ticket.Number}) { // a comparison hands on to its own
 		return forge.Gone{}, nil
 	}
 	account, err := h.account(ctx, j)

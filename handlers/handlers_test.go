@@ -33,6 +33,7 @@ type world struct {
 	shelf   *shelf
 	h       *handlers.Handlers
 	account report.Build                 // of any build, once it is claimed
+	looked  report.Review                // of any review
 	home    forge.Repo                   // of any build, once it was resumed elsewhere
 	refusal string                       // of any approval
 	decided map[string]handlers.Decision // by delivery and choice
@@ -51,6 +52,7 @@ func newWorld(t *testing.T) *world { return newWorldOf(t, config.Chat{}) }
 // newWorldOf is a world where people speak to the App in that way.
 func newWorldOf(t *testing.T, chat config.Chat) *world {
 	w := &world{conf: config.Defaults(), T: t, hub: newHub(), shelf: newShelf(), decided: map[string]handlers.Decision{}}
+	w.looked = report.Review{State: report.ReviewRunning, Pull: 12}
 	w.account = report.Build{State: report.Running, Ticket: 12, Title: "Greet by name"}
 	w.hub.roles[maintainer.ID] = forge.Write
 	w.hub.roles[reader.ID] = forge.Read
@@ -63,7 +65,8 @@ func newWorldOf(t *testing.T, chat config.Chat) *world {
 			return w.account, nil
 		},
 		Reviewed: func(_ context.Context, j queue.Job) (report.Review, error) {
-			return report.Review{ID: j.ID, State: report.ReviewRunning, Pull: 12}, nil
+			w.looked.ID = j.ID
+			return w.looked, nil
 		},
 		Home: func(_ context.Context, r pipeline.Request) (forge.Repo, error) {
 			return cmp.Or(w.home, r.Repo), nil
@@ -467,7 +470,7 @@ func TestHelpListsWhatThisPersonMayRun(t *testing.T) {
 		t.Fatalf("offers what is refused:\n%s", w.hub.bodies())
 	}
 	w.deliver("d2", commented(maintainer, "/help"))
-	w.commentsHold(2, "`/build [--plan-only] [--budget USD] [--base BRANCH] [--max-parallel N] [--fast] [text]`", "`/approve HASH`", "`/cancel`")
+	w.commentsHold(2, "`/build [--plan-only] [--budget USD] [--base BRANCH] [--max-parallel N] [--targets A,B] [--fast] [text]`", "`/approve HASH`", "`/cancel`")
 }
 
 func TestWhatCannotBeReadIsAnswered(t *testing.T) {

@@ -84,7 +84,7 @@ func (h issueComment) restore(ctx context.Context, deliveryID string, payload []
 	if err != nil {
 		return err
 	}
-	jobs, err := h.Jobs.List(ctx, queue.Query{IDs: []string{run}, Kinds: []string{pipeline.KindBuild}, Unfinished: true, Limit: 1})
+	jobs, err := h.Jobs.List(ctx, queue.Query{IDs: []string{run}, Kinds: pipeline.Kinds(), Unfinished: true, Limit: 1})
 	if err != nil || len(jobs) == 0 {
 		return err
 	}

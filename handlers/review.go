@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -99,6 +100,10 @@ func (h *Handlers) queueReview(ctx context.Context, t trigger, cmd command.Comma
 	if len(jobs) > 0 {
 		return jobs[0], tracking, nil
 	}
+	allowed, err := h.allowed(ctx, t, cmd, pull)
+	if err != nil {
+		return open, tracking, err
+	}
 	run := pipeline.ReviewID(t.delivery)
 	login := t.by.Login
 	if t.typed == "" {
@@ -114,7 +119,7 @@ func (h *Handlers) queueReview(ctx context.Context, t trigger, cmd command.Comma
 	kept.Body = "" // the review writes its own
 	request := pipeline.ReviewRequest{
 		Review: run, Repo: t.repo, Pull: pull.Number, Full: cmd.Full, Focus: cmd.Focus, Severity: cmd.Severity, Paths: cmd.Paths,
-		Fix: cmd.Fix, Trigger: t.on, Comment: kept, Marker: h.marker("review", run), Prefix: h.Chat.Prefix,
+		Fix: cmd.Fix, Allowed: allowed, Trigger: t.on, Comment: kept, Marker: h.marker("review", run), Prefix: h.Chat.Prefix,
 	}
 	if t.typed != "" {
 		request.By = t.by
@@ -134,40 +139,97 @@ func (h *Handlers) queueReview(ctx context.Context, t trigger, cmd command.Comma
 }
 
 // Mend queues a follow-up build of what a review left open, as its asker wanted. It
-// is one for each review. Where another build of the pull request is open, the
-// answer says what to type when that has ended.
-func (h *Handlers) Mend(ctx context.Context, r pipeline.ReviewRequest, open []finding.Entry) error {
+// is one for each review. Where another build works on the branch it is deferred,
+// and that is said: ReviewAfter takes it up when that build has ended.
+func (h *Handlers) Mend(ctx context.Context, r pipeline.ReviewRequest, open []finding.Entry) (deferred bool, err error) {
 	t := trigger{
 		delivery: r.Review, repo: r.Repo, by: r.By, typed: code(h.Chat.Prefix + "review --fix"),
 		ticket: forge.Ticket{Number: r.Pull, Pull: true},
 	}
 	if done, err := h.put(ctx, pipeline.RunID(t.delivery)); done || err != nil {
-		return err
+		return false, err
 	}
 	f, ticket, refusal, err := h.followed(ctx, t)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if refusal != "" {
-		return h.answer(ctx, t, refused, refusal)
+		return false, h.answer(ctx, t, refused, refusal)
 	}
 	f.Work, f.Findings = pipeline.Findings, open
 	request, err := h.request(ctx, t, *f, ticket, r.Pull, "")
 	if err != nil {
-		return err
+		return false, err
 	}
 	job, err := jobOf(*request)
 	if err != nil {
-		return err
+		return false, err
 	}
 	put, _, err := h.Jobs.Put(ctx, job)
 	if err != nil {
-		return fmt.Errorf("queue the follow-up on %s: %w", t.key(), err)
+		return false, fmt.Errorf("queue the follow-up on %s: %w", t.key(), err)
 	}
-	if put.ID != job.ID {
-		return h.answer(ctx, t, refused, mendLaterText(put.ID, h.Chat.Prefix))
+	if put.ID == job.ID {
+		return false, nil
+	}
+	return true, h.comment(ctx, t, h.runMarker(t), mendLaterText(put.ID))
+}
+
+// ReviewAfter does what waited for a build to end. What it pushed to a pull request
+// that had been reviewed is reviewed: by that the check is on the new head, and the
+// ledger knows what is paid off. What a review with --fix left to be mended until
+// then is mended: as the new review sees it, or, where nothing was pushed, as it is.
+func (h *Handlers) ReviewAfter(ctx context.Context, at forge.Repo, r pipeline.Request, final report.Build) error {
+	numbers := []int{r.Ticket.Number} // where the build is beside a person's pull request, that is the person's
+	if r.Follow != nil {
+		numbers = append(numbers, r.Follow.Pull.Number)
+	} else if final.Pull != nil {
+		numbers = append(numbers, final.Pull.Number)
+	}
+	slices.Sort(numbers)
+	for _, number := range slices.Compact(numbers) {
+		t := trigger{delivery: fmt.Sprintf("after %s on %d", r.Build, number), repo: at, ticket: forge.Ticket{Number: number, Pull: true}}
+		if err := h.reviewAfter(ctx, t); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+func (h *Handlers) reviewAfter(ctx context.Context, t trigger) error {
+	if done, err := h.put(ctx, pipeline.ReviewID(t.delivery)); done || err != nil {
+		return err
+	}
+	last, reviewed, err := h.findReview(ctx, t, queue.Query{})
+	if err != nil || !reviewed || !last.State.Finished() { // one at work sees for itself that the head moved
+		return err
+	}
+	var asked pipeline.ReviewRequest
+	if err := json.Unmarshal(last.Payload, &asked); err != nil {
+		return fmt.Errorf("read the request of %s: %w", last.ID, err)
+	}
+	seen, err := h.Reviewed(ctx, last)
+	if err != nil {
+		return fmt.Errorf("read the account of %s: %w", last.ID, err)
+	}
+	pull, found, err := h.GitHub.Pull(ctx, t.repo, t.ticket.Number)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read %s: %w", t.key(), err)
+	case !found || pull.State != "open":
+		return nil
+	case pull.HeadSHA == seen.Head && seen.Deferred:
+		_, err := h.Mend(ctx, asked, seen.Open())
+		return err
+	case pull.HeadSHA == seen.Head || seen.Head == "":
+		return nil
+	}
+	cmd := command.Command{Name: command.Review}
+	if seen.Deferred { // its asker asked
+		cmd.Fix, t.by, t.typed = true, asked.By, code(h.Chat.Prefix+"review --fix")
+	}
+	_, _, err = h.queueReview(ctx, t, cmd, pull)
+	return err
 }
 
 // reviewLink is where a review can be followed.

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
+	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/queue"
 )
 
@@ -299,8 +300,8 @@ func TestReviewThatMends(t *testing.T) {
 	}
 	open := []finding.Entry{{Finding: finding.Finding{Title: "A fault"}, ID: "1", Number: 4}}
 	for range 2 {
-		if err := w.h.Mend(t.Context(), r, open); err != nil {
-			t.Fatal(err)
+		if deferred, err := w.h.Mend(t.Context(), r, open); err != nil || deferred {
+			t.Fatal(deferred, err)
 		}
 	}
 	builds, err := w.shelf.List(t.Context(), queue.Query{Kinds: []string{pipeline.KindBuild}})
@@ -313,7 +314,7 @@ func TestReviewThatMends(t *testing.T) {
 	}
 	again := r
 	again.Review = "r-2"
-	if err := w.h.Mend(t.Context(), again, open); err != nil || !strings.Contains(w.hub.bodies(), "works on this branch") {
+	if deferred, err := w.h.Mend(t.Context(), again, open); err != nil || !deferred || !strings.Contains(w.hub.bodies(), "works on this branch") {
 		t.Errorf("beside an open build: %v\n%s", err, w.hub.bodies())
 	}
 
@@ -322,5 +323,104 @@ func TestReviewThatMends(t *testing.T) {
 	w.deliver("d1", asked13(maintainer, "/review --fix"))
 	if got := w.reviews(); len(got) != 1 || got[0].Fix || !strings.Contains(w.hub.bodies(), "is in a fork") {
 		t.Errorf("a fork: %+v\n%s", got, w.hub.bodies())
+	}
+}
+
+// TestReviewAfterABuild ends a build on a pull request that was reviewed.
+func TestReviewAfterABuild(t *testing.T) {
+	const earlier = "beefbeefbeefbeefbeefbeefbeefbeefbeefbeef"
+	open := finding.Entry{Finding: finding.Finding{Title: "A fault", Severity: finding.High}, ID: "1", Number: 4, Verdict: finding.Confirmed, State: finding.Open}
+	for name, c := range map[string]struct {
+		typed    string        // before; empty: nobody had it reviewed
+		looked   report.Review // what came of that
+		change   func(*world)
+		reviewed bool // it is reviewed
+		fix      bool // and mended after that
+		mended   bool // it is mended at once
+	}{
+		"it pushed":                          {typed: "/review", looked: report.Review{Head: earlier}, reviewed: true},
+		"it pushed, and --fix waits":         {typed: "/review --fix", looked: report.Review{Head: earlier, Deferred: true}, reviewed: true, fix: true},
+		"it pushed, and --fix was done":      {typed: "/review --fix", looked: report.Review{Head: earlier}, reviewed: true},
+		"it pushed nothing":                  {typed: "/review", looked: report.Review{Head: head}},
+		"it pushed nothing, and --fix waits": {typed: "/review --fix", looked: report.Review{Head: head, Deferred: true, Findings: []finding.Entry{open}}, mended: true},
+		"nobody had it reviewed":             {},
+		"it is closed":                       {typed: "/review", looked: report.Review{Head: earlier}, change: func(w *world) { w.hub.pulls[13] = forge.Pull{Number: 13, State: "closed", HeadSHA: head} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPullWorld(t)
+			if c.typed != "" {
+				w.deliver("d1", asked13(maintainer, c.typed))
+			}
+			w.shelf.finish()
+			w.looked = c.looked
+			if c.change != nil {
+				c.change(w)
+			}
+			before := len(w.reviews())
+			build := pipeline.Request{Build: "b-1", Ticket: forge.Ticket{Number: 12}, Follow: &pipeline.Follow{Pull: w.hub.pulls[13], Branch: "b"}}
+			for range 2 {
+				if err := w.h.ReviewAfter(t.Context(), forge.Repo{Owner: "o", Name: "r", ID: 3, Installation: 7}, build, report.Build{Head: head}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := w.reviews()
+			if got := len(all) > before; got != c.reviewed || len(all) > before+1 {
+				t.Fatalf("%d reviews, before %d:\n%s", len(all), before, w.hub.bodies())
+			}
+			if c.reviewed && (all[before].Fix != c.fix || all[before].By.Login == maintainer.Login != c.fix || all[before].Full) {
+				t.Errorf("the review: %+v", all[before])
+			}
+			builds, err := w.shelf.List(t.Context(), queue.Query{Kinds: []string{pipeline.KindBuild}})
+			if err != nil || len(builds) > 0 != c.mended || len(builds) > 1 {
+				t.Errorf("%d builds, %v", len(builds), err)
+			}
+		})
+	}
+}
+
+// TestAForksCommitIsAllowed has the head of a fork's pull request named, by people
+// with and without a say, whole and in part.
+func TestAForksCommitIsAllowed(t *testing.T) {
+	for name, c := range map[string]struct {
+		by    account
+		typed string
+		says  string // instead of a review
+	}{
+		"by a maintainer": {maintainer, "/approve " + head, ""},
+		"in capitals":     {maintainer, "/approve " + strings.ToUpper(head) + " thanks", ""},
+		"in part":         {maintainer, "/approve " + head[:12], "Name it whole"},
+		"another commit":  {maintainer, "/approve " + strings.Repeat("0", 40), "Name it whole"},
+		"none":            {maintainer, "/approve", "Name it whole"},
+		"by a triager":    {triager, "/approve " + head, "needs the role **write**"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newPullWorld(t)
+			w.hub.pulls[13] = forge.Pull{Number: 13, State: "open", HeadSHA: head, Fork: true}
+			for range 2 {
+				w.deliver("d1", asked13(c.by, c.typed))
+			}
+			got := w.reviews()
+			if c.says != "" {
+				if len(got) != 0 || !strings.Contains(w.hub.bodies(), c.says) {
+					t.Errorf("%d reviews:\n%s", len(got), w.hub.bodies())
+				}
+				return
+			}
+			if len(got) != 1 || got[0].Allowed == nil || *got[0].Allowed != (pipeline.ReviewAllowance{Commit: head, By: maintainer.Login}) {
+				t.Fatalf("%+v\n%s", got, w.hub.bodies())
+			}
+			w.shelf.finish()
+			w.deliver("d2", asked13(triager, "/review"))
+			if got = w.reviews(); len(got) != 2 || got[1].Allowed == nil || got[1].Allowed.By != maintainer.Login || got[1].By.Login != triager.Login {
+				t.Errorf("the next review of the commit: %+v", got)
+			}
+			w.shelf.finish()
+			w.hub.pulls[13] = forge.Pull{Number: 13, State: "open", HeadSHA: strings.Replace(head, "c", "d", 1), Fork: true}
+			w.deliver("d3", asked13(maintainer, "/review"))
+			var last pipeline.ReviewRequest
+			if err := json.Unmarshal(w.shelf.jobs[len(w.shelf.jobs)-1].Payload, &last); err != nil || last.Allowed != nil {
+				t.Errorf("another commit: %+v, %v", last, err)
+			}
+		})
 	}
 }

@@ -59,9 +59,8 @@ func unseenPullText(typed string) string {
 	return fmt.Sprintf("%s was not done: GitHub does not show the pull request.", typed)
 }
 
-func mendLaterText(open, prefix string) string {
-	return fmt.Sprintf("The review has ended, and its findings were not handed on: run %s works on this branch. When that has ended, %s mends them.",
-		code(open), code(prefix+"fix"))
+func mendLaterText(open string) string {
+	return fmt.Sprintf("The review has ended, and run %s works on this branch. When that has ended, what is still open of the findings is mended.", code(open))
 }
 
 func reviewElsewhereText(pull forge.Pull, link string) string {

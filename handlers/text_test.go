@@ -40,7 +40,7 @@ func TestTexts(t *testing.T) {
 		"review-open":      openReviewText("r-0123456789ab", "https://github.com/o/r/pull/13#issuecomment-1", "/"),
 		"review-closed":    closedPullText("`/review`"),
 		"review-no-pull":   unseenPullText("`/review`"),
-		"review-fix":       mendLaterText("b-0123456789ab", "/"),
+		"review-fix":       mendLaterText("b-0123456789ab"),
 		"review-elsewhere": reviewElsewhereText(forge.Pull{Number: 13, URL: "https://github.com/o/r/pull/13"}, "https://github.com/o/r/pull/13#issuecomment-1"),
 		"review-built":     builtInsteadText("`/review`", "/"),
 		"wrong-value":      wrongText(&command.Error{Field: "--max-parallel", Value: "many", Rule: "must be a whole number from 1 to 64"}, "/"),

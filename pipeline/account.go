@@ -123,6 +123,13 @@ func (f *Fold) Report(now time.Time) report.Build {
 			}
 		}
 	}
+	b.Target, b.Contenders = f.begun.Target, f.contest.rows
+	if h := f.contest.held; h != nil {
+		b.Held = h.Held
+	}
+	if c := f.contest.chosen; c != nil && b.Target != "" {
+		b.Notes = append(b.Notes, fmt.Sprintf("Built on %s; %s among the results of several targets.", b.Target, by("chosen", c.By)))
+	}
 	if f.verified != nil {
 		b.Verification = &f.verified.Verification
 	}
@@ -167,7 +174,9 @@ func (f *Fold) Report(now time.Time) report.Build {
 		b.State, b.Success, b.Summary, b.Cause, b.Next = f.end.State, f.end.Success, f.end.Summary, f.end.Cause, f.end.Next
 		b.Elapsed = f.to.Sub(f.from)
 	}
-	b.Stages = f.stages(now)
+	if len(f.begun.Targets) == 0 { // else the work is others'
+		b.Stages = f.stages(now)
+	}
 	return b
 }
 

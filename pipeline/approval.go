@@ -23,6 +23,10 @@ func (e *Engine) Approval(ctx context.Context, from Journals, f Forge, req Reque
 	if len(b.Permits) > 0 {
 		return permitRefusal(b, ApproveSignal, hash), nil
 	}
+	if b.Gate != nil && b.Gate.Kind == report.ChoiceGate {
+		_, refusal := report.Chosen(b.Contenders, hash)
+		return refusal, nil
+	}
 	if b.Gate == nil || b.Gate.Kind != report.PlanGate {
 		return "no plan of this build waits for an approval", nil
 	}

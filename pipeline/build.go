@@ -70,6 +70,7 @@ type Job struct {
 	Extend   func(ctx context.Context) error // renews the claim, right before an effect
 	Day      agent.Day                       // what all builds of the installation share; nil: no bound
 	Draining <-chan struct{}                 // closed: finish running calls, start none
+	Builds   Builds                          // the others, for comparisons and their contenders
 
 	// Subagents hears how the slots of batches stand, which no journal tells. It
 	// may be nil; calls overlap.
@@ -109,6 +110,9 @@ var errStopped = errors.New("the build was stopped")
 // drains, or something failed that may work later. Run again goes on where this
 // one was.
 func (e *Engine) Run(ctx context.Context, job Job) (report.Build, error) {
+	if len(job.Request.Targets) > 0 {
+		return e.compare(ctx, job)
+	}
 	b, track, err := e.open(ctx, job)
 	if err != nil {
 		return report.Build{}, err
@@ -120,7 +124,7 @@ func (e *Engine) Run(ctx context.Context, job Job) (report.Build, error) {
 	}
 	if b.fold.isDone() {
 		b.tidy(ctx) // the claim that ended it may have died before it did
-		return b.fold.Report(time.Now()), nil
+		return b.fold.Report(time.Now()), b.tellEnded(ctx)
 	}
 	if shut := b.shut(); shut != nil {
 		return report.Build{}, shut
@@ -149,7 +153,7 @@ func (e *Engine) Run(ctx context.Context, job Job) (report.Build, error) {
 		return final, err
 	}
 	b.tidy(ctx)
-	return final, nil
+	return final, b.tellEnded(ctx)
 }
 
 // shut is the gate at which the build still waits, or nothing.
@@ -222,9 +226,13 @@ func (e *Engine) open(ctx context.Context, job Job) (*build, *tracker, error) {
 	begin := begun{
 		Build: job.Request.Build, Repo: job.Request.Repo.String(), Ticket: job.Request.Ticket.Number,
 		Title: job.Request.title(), Requester: job.Request.By.Login, Prefix: job.Request.Prefix, Comment: job.Request.Comment.URL,
+		Targets: job.Request.Targets,
 	}
 	if f := job.Request.Follow; f != nil {
 		begin.Pull, begin.Work = f.Pull.Number, f.Work
+	}
+	if c := job.Request.Contender; c != nil {
+		begin.Target = c.Target
 	}
 	_, err = step.Choose(ctx, b.journal, keyBegin, begin)
 	return b, track, err

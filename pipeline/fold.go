@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/slipway-dev/slipway/pipeline/ci"
 	"github.com/slipway-dev/slipway/pipeline/coding"
 	"github.com/slipway-dev/slipway/pipeline/debt"
+	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/graph"
 	"github.com/slipway-dev/slipway/pipeline/plan"
@@ -97,6 +99,8 @@ type Fold struct {
 	ciNow     checksOf     // of the pushed commit
 	ciFixes   []ci.Attempt // in this segment
 
+	contest contest
+
 	costs     map[report.Cost]int64 // by role, runtime and model
 	calls     map[report.Cost]int
 	cost      int64
@@ -166,6 +170,7 @@ func (f *Fold) reopen(segment int, at time.Time) {
 	f.stop, f.verified, f.final, f.pushed, f.pull, f.checked, f.comments, f.end = nil, nil, nil, nil, nil, nil, nil, nil
 	f.open, f.replan, f.replans, f.asked, f.fixes = "", "", 0, 0, nil
 	f.gate, f.approval = nil, ""
+	f.contest.held, f.contest.rows = nil, nil
 	if f.brought != nil && f.brought.Cause != "" {
 		f.brought = nil
 	}
@@ -364,12 +369,32 @@ func (f *Fold) apply(e step.Entry) error {
 	case e.Key == keyPull, e.Key == keyPullEnd:
 		f.pull = nil
 		return json.Unmarshal(e.Outcome, &f.pull)
+	case e.Key == keyReview:
+		return f.said(e)
 	case e.Key == keyCheck:
 		return json.Unmarshal(e.Outcome, &f.checked)
 	case e.Key == keyComment:
 		return json.Unmarshal(e.Outcome, &f.comments)
+	case e.Key == keyContenders, e.Key == keyContest, e.Key == keyHeld, strings.HasPrefix(e.Key, keyTold("")):
+		return f.compete(e)
 	case e.Key == keyDone:
 		return json.Unmarshal(e.Outcome, &f.end)
+	}
+	return nil
+}
+
+// said takes that the open findings were said on the draft, where they were.
+func (f *Fold) said(e step.Entry) error {
+	address := ""
+	if err := json.Unmarshal(e.Outcome, &address); err != nil || address == "" || f.review == nil {
+		return err
+	}
+	for i := range f.review.Open {
+		f.review.Open[i].Posted = true
+	}
+	for i := range f.review.Findings {
+		id := f.review.Findings[i].ID
+		f.review.Findings[i].Posted = slices.ContainsFunc(f.review.Open, func(o finding.Entry) bool { return o.ID == id })
 	}
 	return nil
 }

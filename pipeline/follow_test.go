@@ -167,10 +167,11 @@ func TestFindingsThatStayOpenAreApplied(t *testing.T) {
 	w.code["follow-up"] = appendTo("a.txt", "a")
 	w.finds(finding.High, 95, finding.Confirmed)
 	b := w.must(report.SucceededWithDebt)
-	open, err := OpenFindings(t.Context(), &w.log, "job")
-	if err != nil || len(open) != 1 || len(b.Debt) != 1 {
-		t.Fatalf("open %+v, %v; debt %+v", open, err, b.Debt)
+	own, err := OwnReview(t.Context(), &w.log, "job")
+	if err != nil || own == nil || len(own.Open) != 1 || len(b.Debt) != 1 {
+		t.Fatalf("found %+v, %v; debt %+v", own, err, b.Debt)
 	}
+	open := own.Open
 	if last := f.checks[len(f.checks)-1]; !slices.Contains(last.Buttons, forge.FixButton) {
 		t.Errorf("buttons %+v", last.Buttons)
 	}
@@ -362,5 +363,41 @@ func TestWhatIsSaidInAThreadIsBounded(t *testing.T) {
 	text := saidIn(thread) + around(thread)
 	if len(text) > 3*maxRemark+maxHunk+500 || !strings.HasSuffix(text, "+the line") || strings.Count(text, "[cut here: it is longer]") != 3 || strings.ContainsRune(text, 0xfffd) {
 		t.Errorf("%d bytes: %.200s … %s", len(text), text, text[len(text)-60:])
+	}
+}
+
+// Each file with findings has an issue, and so a commit, of its own.
+func TestFindingsArePartedByFile(t *testing.T) {
+	at := func(path string) finding.Entry {
+		return finding.Entry{Finding: finding.Finding{Path: path, Title: "T " + path}}
+	}
+	for name, c := range map[string]struct {
+		paths []string
+		want  string
+	}{
+		"one":                          {[]string{"a.go"}, "follow-up a.go: finding-1"},
+		"two in one file":              {[]string{"a.go", "a.go"}, "follow-up a.go: finding-1 finding-2"},
+		"two files, one of them twice": {[]string{"b.go", "a.go", "b.go"}, "follow-up-1 b.go: finding-1 finding-3; follow-up-2 a.go: finding-2"},
+		"one of no file":               {[]string{"", "a.go"}, "follow-up-1 : finding-1; follow-up-2 a.go: finding-2"},
+		"none":                         {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &Follow{Pull: forge.Pull{Number: 7}, Work: Findings}
+			for _, p := range c.paths {
+				f.Findings = append(f.Findings, at(p))
+			}
+			var got []string
+			for _, is := range f.plan("").Issues {
+				files := slices.Compact(slices.Clone(is.FilesToModify))
+				line := is.Name + " " + strings.Join(files, " ") + ":"
+				for _, criterion := range is.AcceptanceCriteria {
+					line += " " + strings.Join(criterion.PRDIDs, " ")
+				}
+				got = append(got, line)
+			}
+			if strings.Join(got, "; ") != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
 	}
 }

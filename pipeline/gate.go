@@ -116,8 +116,11 @@ func (b *build) wait(ctx context.Context, gate report.Gate) error {
 	}
 	if time.Now().After(now.Expires) {
 		what := "approved the plan"
-		if now.Kind == report.QuestionGate {
+		switch now.Kind {
+		case report.QuestionGate:
 			what = "answered the question"
+		case report.ChoiceGate:
+			what = "chose among the targets"
 		}
 		return b.halt(ctx, stopped{State: report.NeedsHuman, Cause: fmt.Sprintf("nobody %s within %s", what, b.conf.Pipeline.ApprovalExpiry)})
 	}
@@ -148,8 +151,11 @@ func (b *build) announce(ctx context.Context, gate report.Gate) error {
 	account := b.fold.Report(time.Now())
 	account.Gate = &gate
 	page := report.PlanPage(account)
-	if gate.Kind == report.QuestionGate {
+	switch gate.Kind {
+	case report.QuestionGate:
 		page = report.QuestionPage(account)
+	case report.ChoiceGate:
+		page = report.ComparePage(account)
 	}
 	if err := b.artefact("gate.md", []byte(page)); err != nil {
 		return err

@@ -23,6 +23,10 @@ func (f *Fold) hear(e step.Entry) error {
 	f.heard[strings.TrimPrefix(e.Key, "signal/")] = true
 	f.move(h.Said.Repo)
 	who := h.Said.By.Login
+	if h.Kind == PublishSignal {
+		f.release(h, e.At)
+		return nil
+	}
 	if f.end != nil || f.stop != nil && (h.Kind != CancelSignal || !f.stop.mayFinish()) {
 		return nil
 	}
@@ -34,6 +38,7 @@ func (f *Fold) hear(e step.Entry) error {
 		return nil
 	}
 	atPlan := f.gate != nil && f.gate.Kind == report.PlanGate
+	atChoice := f.gate != nil && f.gate.Kind == report.ChoiceGate
 	switch h.Kind {
 	case CancelSignal:
 		f.stop = &stopped{State: report.Canceled, Cause: because(by("cancelled", who), h.Said.Text)}
@@ -43,8 +48,14 @@ func (f *Fold) hear(e step.Entry) error {
 			f.stop = &stopped{State: report.Canceled, Cause: because(by("the plan was rejected", who), h.Said.Text)}
 			f.gate = nil
 		}
+		if atChoice {
+			f.stop = &stopped{State: report.Canceled, Cause: because(by("every result was rejected", who), h.Said.Text)}
+			f.gate = nil
+		}
 	case ApproveSignal:
-		if atPlan && len(h.Said.Hash) >= minHash && strings.HasPrefix(f.gate.Hash, strings.ToLower(h.Said.Hash)) {
+		if atChoice {
+			f.choose(h)
+		} else if atPlan && len(h.Said.Hash) >= minHash && strings.HasPrefix(f.gate.Hash, strings.ToLower(h.Said.Hash)) {
 			f.approval = f.gate.Hash
 		}
 	case ReviseSignal:

@@ -12,6 +12,7 @@ import (
 // branch, and the report goes to the state directory. There is no pull request,
 // check or comment to ensure.
 type Local struct {
+	noThreads
 	Dir    string // the repository, absolute
 	Mirror *repo.Mirror
 }
@@ -87,6 +88,7 @@ func (l Local) Comments(context.Context, int, string) (int, error) { return 0, n
 // LocalReview is the forge of a review at a terminal: what is compared are two
 // branches of a local repository, and nothing is written to it.
 type LocalReview struct {
+	noThreads
 	Dir    string // the repository, absolute
 	Mirror *repo.Mirror
 	Base   string // branch, or a whole ref
@@ -119,8 +121,17 @@ func (l LocalReview) Credential(context.Context) (forge.Credential, error) {
 // OwnersFile finds none: a directory has no owner.
 func (l LocalReview) OwnersFile(context.Context) ([]byte, error) { return nil, nil }
 
+// noThreads is what there is of threads where nobody can remark on anything.
+type noThreads struct{}
+
 // AnswerRemark has nothing to answer.
-func (l LocalReview) AnswerRemark(context.Context, string, forge.Answer) error { return nil }
+func (noThreads) AnswerRemark(context.Context, string, forge.Answer) error { return nil }
+
+// Conversations finds none.
+func (noThreads) Conversations(context.Context, int) ([]forge.Conversation, error) { return nil, nil }
+
+// Resolve has nothing to resolve.
+func (noThreads) Resolve(context.Context, forge.Conversation) error { return nil }
 
 // EnsureReview has nowhere to post one.
 func (l LocalReview) EnsureReview(_ context.Context, r forge.OwnReview) (forge.OwnReview, error) {

@@ -65,6 +65,9 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 	if err != nil {
 		return pinned{}, err
 	}
+	if c := b.Request.Contender; c != nil {
+		return c.Start, b.fetchStart(ctx, remote, c.Start)
+	}
 	standard, err := b.mirror.DefaultBranch(ctx, remote)
 	if err != nil {
 		return pinned{}, err
@@ -95,6 +98,19 @@ func (b *build) pin(ctx context.Context) (pinned, error) {
 		}
 	}
 	return p, b.holdStart(ctx, p)
+}
+
+// fetchStart sees to it that what a comparison has pinned is here.
+func (b *build) fetchStart(ctx context.Context, remote repo.Remote, p pinned) error {
+	for _, branch := range []string{p.Standard, p.Base} {
+		if b.mirror.Has(ctx, p.BaseSHA) && b.mirror.Has(ctx, p.ConfigSHA) {
+			break
+		}
+		if _, err := b.mirror.Fetch(ctx, remote, branch); err != nil {
+			return err
+		}
+	}
+	return b.holdStart(ctx, p)
 }
 
 // initialise decides how the work is tested and creates the integration branch.

@@ -144,6 +144,9 @@ func (e *Engine) Configuration(ctx context.Context, f Forge, r forge.Repo) (conf
 // configure reads the configuration that the build has pinned.
 func (b *build) configure(ctx context.Context) (err error) {
 	b.conf, err = b.configured(ctx, b.mirror, b.Request.Repo, b.fold.pinned())
+	if c := b.Request.Contender; c != nil {
+		b.conf = b.conf.On(c.Target)
+	}
 	return err
 }
 
@@ -223,6 +226,9 @@ func (b *build) hire(targets map[string]agent.Target) *agent.Crew {
 	}
 	if asked := b.Request.Budget; asked > 0 && asked < budget.Micros {
 		budget.Micros, budget.Bound = asked, "the budget asked for"
+		if b.Request.Contender != nil {
+			budget.Bound = "the target's share of the budget"
+		}
 	}
 	budget.Closing = min(2*int64(limits.USDPerCall), budget.Micros/4)
 	budget.PerCall = min(int64(limits.USDPerCall), budget.Micros-budget.Closing)

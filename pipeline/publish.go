@@ -24,6 +24,9 @@ const CheckName = "slipway/build"
 // comment. Every effect describes what should be there, so a repeated one
 // changes nothing. It returns the account as it was read back.
 func (b *build) publish(ctx context.Context) (report.Build, error) {
+	if b.holds() {
+		return b.hold(ctx)
+	}
 	final := b.account()
 	err := errNothing
 	if landedAny(final) || b.goesOn() {
@@ -45,7 +48,7 @@ func (b *build) publish(ctx context.Context) (report.Build, error) {
 	if err := b.answer(ctx); err != nil {
 		return final, err
 	}
-	if err := b.lastWord(ctx); err != nil {
+	if err := b.lastWord(ctx, b.account()); err != nil {
 		return final, err
 	}
 	_, err = step.Effect(ctx, b.journal, b.fold.key(keyDone), func(ctx context.Context) (ended, error) {
@@ -326,20 +329,11 @@ func (b *build) check(ctx context.Context) error {
 			return checked{}, err
 		}
 		r := b.account()
-		title, summary, text := report.CheckOutput(r)
-		var buttons []forge.Button
-		if Refusal(r, ResumeSignal, Said{}) == "" {
-			buttons = []forge.Button{forge.RerunButton}
-		}
+		want := checkOf(r)
 		if seen := b.fold.reviewed(); seen != nil && len(seen.Open) > 0 && r.Pull != nil {
-			buttons = append(buttons, forge.FixButton)
+			want.Buttons = append(want.Buttons, forge.FixButton)
 		}
-		_, err := b.Forge.EnsureCheck(ctx, forge.Check{
-			Name: CheckName, HeadSHA: r.Head, ExternalID: r.ID + ":" + r.Head,
-			Status: "completed", Conclusion: report.Conclusion(r),
-			Title: title, Summary: summary, Text: text, Started: r.Started, Buttons: buttons,
-		})
-		if err != nil {
+		if _, err := b.Forge.EnsureCheck(ctx, want); err != nil {
 			return checked{}, err
 		}
 		back, err := b.Forge.Checks(ctx, r.Head)
@@ -351,14 +345,30 @@ func (b *build) check(ctx context.Context) error {
 	return nil
 }
 
+// checkOf is the check run of a build that has ended.
+func checkOf(r report.Build) forge.Check {
+	title, summary, text := report.CheckOutput(r)
+	var buttons []forge.Button
+	if Refusal(r, ResumeSignal, Said{}) == "" {
+		buttons = []forge.Button{forge.RerunButton}
+	}
+	return forge.Check{
+		Name: CheckName, HeadSHA: r.Head, ExternalID: r.ID + ":" + r.Head,
+		Status: "completed", Conclusion: report.Conclusion(r),
+		Title: title, Summary: summary, Text: text, Started: r.Started, Buttons: buttons,
+	}
+}
+
 // lastWord is the final edit of the tracking comment, and the reaction on what
-// started the build.
-func (b *build) lastWord(ctx context.Context) error {
+// started the build. For a contender its comparison speaks.
+func (b *build) lastWord(ctx context.Context, r report.Build) error {
 	_, err := step.Effect(ctx, b.journal, b.fold.key(keyComment), func(ctx context.Context) (commented, error) {
+		if b.Request.Contender != nil {
+			return commented{}, nil
+		}
 		if err := b.Extend(ctx); err != nil {
 			return commented{}, err
 		}
-		r := b.account()
 		comment := b.Request.Comment
 		comment.Body = report.Comment(r)
 		if r.State == report.Planned {

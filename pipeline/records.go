@@ -83,6 +83,9 @@ type begun struct {
 	Comment   string `json:"comment,omitempty"` // address of the tracking comment
 	Pull      int    `json:"pull,omitempty"`    // of a follow-up: what it goes on with
 	Work      Work   `json:"work,omitempty"`    // likewise
+	Target    string `json:"target,omitempty"`  // of a contender
+
+	Targets []string `json:"targets,omitempty"` // of a comparison
 }
 
 // pinned is the base that the build starts from.

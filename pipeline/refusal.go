@@ -11,6 +11,9 @@ func Refusal(b report.Build, signal string, said Said) string {
 		if len(b.Permits) > 0 && signal != ReviseSignal {
 			return permitRefusal(b, signal, firstWord(said))
 		}
+		if b.Gate != nil && b.Gate.Kind == report.ChoiceGate && signal != ReviseSignal {
+			return ""
+		}
 		if b.Gate == nil || b.Gate.Kind != report.PlanGate {
 			return "no plan of this build waits for an approval"
 		}

@@ -55,6 +55,9 @@ type ReplayJob struct {
 // said, what the engine's commands printed, what the forge answered, and what
 // timing decided. The engine decides all else anew.
 func (e *Engine) Replay(ctx context.Context, job ReplayJob) (Replayed, error) {
+	if len(job.Request.Targets) > 0 {
+		return Replayed{}, fmt.Errorf("build %s is a comparison, which asks no agent: replay the build of a target; status names them", job.Request.Build)
+	}
 	if !slices.ContainsFunc(job.Entries, func(e step.Entry) bool { return e.Key == keyPin }) {
 		return Replayed{}, fmt.Errorf("build %s ended before it had a base: there is nothing to replay", job.Request.Build)
 	}
@@ -188,7 +191,7 @@ func (r *replay) run(ctx context.Context, e *Engine, mirror *repo.Mirror) error 
 		claim, stop := context.WithCancel(ctx)
 		_, err := e.Run(claim, Job{
 			Request: r.job.Request, Forge: Local{Dir: elsewhere, Mirror: mirror}, Before: before, Signals: say(claim, later), Day: r.day(),
-			Extend: func(context.Context) error { return nil },
+			Extend: func(context.Context) error { return nil }, Builds: alone{},
 			Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 				o.Script = r.script
 				return r.log.Open(ctx, o)
@@ -211,6 +214,13 @@ func (r *replay) run(ctx context.Context, e *Engine, mirror *repo.Mirror) error 
 		}
 	}
 }
+
+// alone is the queue of a build that is run again: whom it would tell of its end
+// has heard it.
+type alone struct{ Builds }
+
+// Tell tells nobody.
+func (alone) Tell(context.Context, string, Signal) error { return nil }
 
 // departed reports whether an error is one of the build's and not of this
 // machine: it left the script, or something came out differently before, and
@@ -270,7 +280,7 @@ func say(ctx context.Context, signals []Signal) <-chan Signal {
 }
 
 // signals are what people said: before the present claim, and during it or later.
-// A resume of an ended build begins a claim of its own.
+// What lets an ended build go on begins a claim of its own.
 func (r *replay) signals() (before, later []Signal) {
 	due, _ := r.script.Next()
 	past := true
@@ -279,7 +289,7 @@ func (r *replay) signals() (before, later []Signal) {
 		switch {
 		case said && (past || e.Key == due.Key):
 			before = append(before, s)
-		case said && s.Kind == ResumeSignal && strings.HasSuffix(e.Key, "/"+keyResume):
+		case said && (s.Kind == PublishSignal || s.Kind == ResumeSignal && strings.HasSuffix(e.Key, "/"+keyResume)):
 			return before, later
 		case said:
 			later = append(later, s)

@@ -7,10 +7,27 @@ import (
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/plan"
+	"github.com/slipway-dev/slipway/pipeline/review"
 )
 
-// KindBuild is the kind of the jobs whose payload is a Request.
-const KindBuild = "build"
+// The kinds of the jobs whose payload is a Request. A comparison is at work for
+// moments only, and has to be reached while every build that may run does: it is
+// of a kind of its own.
+const (
+	KindBuild      = "build"
+	KindComparison = "comparison"
+)
+
+// Kinds lists them.
+func Kinds() []string { return []string{KindBuild, KindComparison} }
+
+// Kind is that of the request's job.
+func (r Request) Kind() string {
+	if len(r.Targets) > 0 {
+		return KindComparison
+	}
+	return KindBuild
+}
 
 // The kinds of signal that a build understands. The body of each is a Said.
 const (
@@ -45,6 +62,8 @@ type Request struct {
 	Comment     forge.Comment `json:"comment,omitzero"`        // the tracking comment: its id and marker
 	Prefix      string        `json:"prefix,omitempty"`        // of commands in comments; empty means "/"
 	Follow      *Follow       `json:"follow,omitempty"`        // the pull request that the build goes on with
+	Targets     []string      `json:"targets,omitempty"`       // each builds the ticket, and a person chooses; none: as configured
+	Contender   *Contender    `json:"contender,omitempty"`     // the comparison that the build is a part of
 }
 
 // Said is the body of a signal: who said it, and what.
@@ -82,6 +101,7 @@ type Forge interface {
 	// EnsureAnswer makes sure that one comment in a thread of a review carries the
 	// marker.
 	EnsureAnswer(ctx context.Context, a forge.Answer) (forge.Answer, error)
+	review.Threads
 	// EnsureDraft makes sure that one open pull request exists for the head.
 	EnsureDraft(ctx context.Context, d forge.Draft) (forge.Pull, error)
 	// EnsureReview makes sure that one review of a pull request carries the marker.

@@ -31,10 +31,10 @@ const (
 	reviewEnd      = "end"             // choice, reviewStopped: how it ends, before anybody is told
 	reviewMoved    = "publish/moved"   // effect, reviewMove
 	reviewPost     = "publish/review"  // effect, reviewPosted
-	reviewAnswers  = "publish/answers" // effect, nothing
+	reviewAnswers  = "publish/answers" // effect, reviewAnswered
 	reviewCheck    = "publish/check"   // effect, nothing
 	reviewComment  = "publish/comment" // effect, nothing
-	reviewMend     = "publish/mend"    // effect, nothing: the follow-up is queued
+	reviewMend     = "publish/mend"    // effect, reviewMended: the follow-up is queued
 	reviewDone     = "done"            // effect, nothing
 )
 
@@ -56,7 +56,16 @@ type reviewPinned struct {
 	ConfigSHA string         `json:"config_sha"`              // of the default branch
 	Owners    string         `json:"owners_config,omitempty"` // text of the owner's OwnersFile
 	Earlier   *review.Result `json:"earlier,omitempty"`
+	Allowed   string         `json:"allowed_by,omitempty"` // who lets the code of this fork's commit be run
+
+	Dismissed []review.Dismissal `json:"dismissed,omitempty"` // of its findings, by their threads
+	Reopened  []string           `json:"reopened,omitempty"`
+	Unheard   string             `json:"unheard,omitempty"` // why it is not known how its threads stand
 }
+
+// inert reports that nothing of the change may be executed: it is of somebody whom
+// nobody trusts.
+func (p reviewPinned) inert() bool { return p.Pull.Fork && p.Allowed == "" }
 
 // reviewStopped says why no agent goes on.
 type reviewStopped struct {
@@ -93,6 +102,16 @@ type reviewPosted struct {
 	Unsaid string   `json:"unsaid,omitempty"` // why its remarks are on no lines
 }
 
+// reviewAnswered is what came of telling threads that their finding is fixed.
+type reviewAnswered struct {
+	Unresolved string `json:"unresolved,omitempty"` // why a thread was not resolved
+}
+
+// reviewMended is what came of handing the open findings on.
+type reviewMended struct {
+	Deferred bool `json:"deferred,omitempty"`
+}
+
 // ReviewFold folds the journal of a review into its account. Its methods may be
 // called from several goroutines.
 type ReviewFold struct {
@@ -106,6 +125,8 @@ type ReviewFold struct {
 	end        *reviewStopped
 	moved      reviewMove
 	posted     reviewPosted
+	answered   reviewAnswered
+	mended     reviewMended
 	done       bool
 	rounds     map[string]bool
 	costs      map[report.Cost]int64
@@ -157,6 +178,10 @@ func (f *ReviewFold) apply(e step.Entry) error {
 			return err
 		}
 		f.say()
+	case reviewAnswers:
+		return json.Unmarshal(e.Outcome, &f.answered)
+	case reviewMend:
+		return json.Unmarshal(e.Outcome, &f.mended)
 	case reviewDone:
 		f.done = true
 	default:
@@ -170,9 +195,11 @@ func (f *ReviewFold) say() {
 	if f.found == nil {
 		return
 	}
-	for i := range f.found.Findings {
-		if e := &f.found.Findings[i]; slices.Contains(f.posted.Said, e.ID) {
-			e.Posted = true
+	for _, all := range [][]finding.Entry{f.found.Findings, f.found.Open} {
+		for i := range all {
+			if e := &all[i]; slices.Contains(f.posted.Said, e.ID) {
+				e.Posted = true
+			}
 		}
 	}
 }
@@ -224,7 +251,7 @@ func (f *ReviewFold) Report(now time.Time) report.Review {
 	defer f.mu.Unlock()
 	r := report.Review{
 		ID: f.begun.Review, State: report.ReviewRunning, Repo: f.begun.Repo, Pull: f.begun.Pull, Requester: f.begun.Requester, Prefix: f.begun.Prefix,
-		Started: f.from, Elapsed: now.Sub(f.from), Moved: f.moved.Head, Requeued: f.moved.Requeued, ReviewURL: f.posted.URL,
+		Started: f.from, Elapsed: now.Sub(f.from), Moved: f.moved.Head, Requeued: f.moved.Requeued, Deferred: f.mended.Deferred, ReviewURL: f.posted.URL,
 		Findings: nil, Stages: f.stages(),
 	}
 	if f.done || f.found != nil {
@@ -233,6 +260,7 @@ func (f *ReviewFold) Report(now time.Time) report.Review {
 	f.price(&r)
 	if p := f.pin; p != nil {
 		r.Title, r.URL, r.Base, r.BaseSHA, r.Head, r.Fork = p.Pull.Title, p.Pull.URL, p.Pull.Base, p.BaseSHA, p.Pull.HeadSHA, p.Pull.Fork
+		r.Allowed = p.Allowed
 	}
 	if f.seen != nil {
 		r.Commands, r.Unrun = commandsOf(f.seen.Head), f.seen.Unrun
@@ -243,12 +271,21 @@ func (f *ReviewFold) Report(now time.Time) report.Review {
 			r.Gaps = append(r.Gaps, report.Gap{Agent: "commands", State: "timed_out", Reason: f.seen.Unrun})
 		}
 	}
-	if f.posted.Unsaid != "" {
-		r.Notes = append(r.Notes, f.posted.Unsaid)
+	for _, note := range []string{f.unheard(), f.posted.Unsaid, f.answered.Unresolved} {
+		if note != "" {
+			r.Notes = append(r.Notes, note)
+		}
 	}
 	f.tell(&r)
 	f.conclude(&r)
 	return r
+}
+
+func (f *ReviewFold) unheard() string {
+	if f.pin == nil {
+		return ""
+	}
+	return f.pin.Unheard
 }
 
 func (f *ReviewFold) price(r *report.Review) {

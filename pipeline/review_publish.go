@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
 	"github.com/slipway-dev/slipway/pipeline/review"
@@ -145,24 +143,6 @@ func (b *build) post(ctx context.Context) error {
 	return nil
 }
 
-// answer says under the remarks about findings which this review saw fixed that
-// they are.
-func (v *reviewing) answer(ctx context.Context) (any, error) {
-	r, earlier := v.fold.Report(time.Now()), v.fold.earlier()
-	for _, e := range r.Findings {
-		if e.State != finding.Fixed || !e.Posted || !slices.ContainsFunc(earlier, func(o finding.Entry) bool { return o.ID == e.ID && o.State.Live() }) {
-			continue
-		}
-		err := v.Forge.AnswerRemark(ctx, report.RemarkMarker(e), forge.Answer{
-			Pull: v.Request.Pull, Marker: fmt.Sprintf("<!-- slipway fixed=%s by=%s -->", e.ID, v.Request.Review), Body: report.ReviewFixed(r, e),
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return struct{}{}, nil
-}
-
 // mend has what is open mended, where that was asked for. Of a head that moved the
 // next review does.
 func (v *reviewing) mend(ctx context.Context) (any, error) {
@@ -170,9 +150,10 @@ func (v *reviewing) mend(ctx context.Context) (any, error) {
 	open := r.Open()
 	done := r.State == report.ReviewCompleted || r.State == report.ReviewPartial
 	if !v.Request.Fix || !done || r.Moved != "" || len(open) == 0 {
-		return struct{}{}, nil
+		return reviewMended{}, nil
 	}
-	return struct{}{}, v.Mend(ctx, open)
+	deferred, err := v.Mend(ctx, open)
+	return reviewMended{Deferred: deferred}, err
 }
 
 // externalID names the check run of a review.

@@ -50,12 +50,17 @@ func (v *reviewing) pin(ctx context.Context) (reviewPinned, error) {
 			return p, err
 		}
 	}
+	if a := v.Request.Allowed; pull.Fork && a != nil && a.Commit == p.Pull.HeadSHA {
+		p.Allowed = a.By
+	}
 	// A later review begins where this one ends, also after a force push.
 	if err = v.mirror.SetRef(ctx, "refs/slipway/"+v.Request.Review+"/head", p.Pull.HeadSHA, repo.Any); err != nil {
 		return p, err
 	}
-	p.Earlier, err = v.Earlier(ctx)
-	return p, err
+	if p.Earlier, err = v.Earlier(ctx, pull); err != nil {
+		return p, err
+	}
+	return p, v.consult(ctx, &p)
 }
 
 func headRef(p forge.Pull) string {
@@ -66,12 +71,13 @@ func headRef(p forge.Pull) string {
 }
 
 // commandsRun is what the engine's commands show: on the head, and, where they
-// fail there, on the base. Of a fork nothing is executed. They have a third of
+// fail there, on the base. Of a fork nothing is executed, unless a maintainer
+// allowed that commit. They have a third of
 // the review's time, so that they cannot keep the agents from theirs.
 func (v *reviewing) commandsRun(ctx context.Context) (reviewEvidence, error) {
 	return step.Do(ctx, v.journal, reviewCommands, func(ctx context.Context) (reviewEvidence, error) {
 		pin := v.fold.pinned()
-		if pin.Pull.Fork {
+		if pin.inert() {
 			return reviewEvidence{Unrun: "the change is from a fork, whose code is not executed"}, nil
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, v.conf.Review.Timeout/3, errSlowCommands)
@@ -117,6 +123,7 @@ func (v *reviewing) change(ctx context.Context, seen reviewEvidence, lenses []re
 	t := review.Target{
 		Key: "review", Base: pin.BaseSHA, Head: pin.Pull.HeadSHA, Goal: strings.TrimSpace(pin.Pull.Title + "\n\n" + pin.Pull.Body),
 		Evidence: seen.Head, Before: seen.Base, Earlier: pin.Earlier, Full: v.Request.Full,
+		Dismissed: pin.Dismissed, Reopened: pin.Reopened,
 	}
 	if v.Request.Pull == 0 {
 		t.Goal = v.Request.Goal // two branches ask for nothing
@@ -157,7 +164,7 @@ func (v *reviewing) options(ctx context.Context) (review.Options, error) {
 	o := review.Options{
 		Lenses: lenses, MaxConcurrency: max(1, min(v.conf.Pipeline.MaxConcurrency, v.Defaults.Pipeline.MaxConcurrency)),
 		Ignore: v.conf.Paths.Ignore, Only: r.Paths, Severity: finding.Severity(c.Severity), MinConfidence: c.MinConfidence,
-		Audit: true, Inert: v.fold.pinned().Pull.Fork, Emit: v.emit,
+		Audit: true, Inert: v.fold.pinned().inert(), Emit: v.emit,
 		Over: review.Stop{Closed: v.over, Why: func() string {
 			if s := v.fold.stopping(); s != nil {
 				return s.Cause

@@ -24,6 +24,9 @@ import (
 // ReviewRequest is what starts a review, for callers that know no more of it.
 type ReviewRequest = review.Request
 
+// ReviewAllowance is whose word lets a fork's commit be run, likewise.
+type ReviewAllowance = review.Allowance
+
 // The names by which a review is known outside.
 const (
 	KindReview      = review.Kind
@@ -50,14 +53,14 @@ type ReviewJob struct {
 	Day      agent.Day                       // what all runs of the installation share; nil: no bound
 	Draining <-chan struct{}                 // closed: finish running calls, start none
 
-	// Earlier is the last review of the same pull request that ended, and nil
-	// where there was none.
-	Earlier func(ctx context.Context) (*review.Result, error)
+	// Earlier is the last review of the same pull request that ended, or what the
+	// build that opened it found in it; nil where nobody looked yet.
+	Earlier func(ctx context.Context, pull forge.Pull) (*review.Result, error)
 	// Again queues a review of the pull request at that head, once.
 	Again func(ctx context.Context, head string) error
-	// Mend queues a follow-up build of what is open, once. It may be nil where
-	// nothing is to be mended.
-	Mend func(ctx context.Context, open []finding.Entry) error
+	// Mend queues a follow-up build of what is open, once. It is deferred where
+	// another build works on the branch. It may be nil where nothing is to be mended.
+	Mend func(ctx context.Context, open []finding.Entry) (deferred bool, err error)
 	// Heard is told how the slots of batches stand. It may be nil; calls overlap.
 	Heard func(SlotEvent)
 }
@@ -310,7 +313,7 @@ func (v *reviewing) prepare(ctx context.Context) error {
 	if v.site, err = v.newSite(ctx, v.mirror, v.Request.Repo, v.Request.Review, v.log); err != nil {
 		return err
 	}
-	if !pin.Pull.Fork { // else none is run
+	if !pin.inert() { // else none is run
 		if v.site.commands, err = commandsFor(ctx, v.mirror, v.workDir(), v.conf, pin.BaseSHA); err != nil {
 			return err
 		}

@@ -49,6 +49,34 @@ type pullHub struct {
 	comment forge.Comment
 	reacted string
 	places  bool // no place of a remark is known
+
+	resolved map[string]string // marker of a remark → who resolved its thread; "" is us
+	refuses  bool              // to tell of threads, and to resolve them
+}
+
+func (h *pullHub) Conversations(context.Context, int) (all []forge.Conversation, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuses {
+		return nil, forge.ErrRefused
+	}
+	for _, r := range h.reviews {
+		for _, m := range r.Remarks {
+			by, resolved := h.resolved[m.Marker]
+			all = append(all, forge.Conversation{ID: m.Marker, Body: m.Body + m.Marker, Resolved: resolved, By: by})
+		}
+	}
+	return all, nil
+}
+
+func (h *pullHub) Resolve(_ context.Context, t forge.Conversation) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refuses {
+		return forge.ErrRefused
+	}
+	h.resolved[t.ID] = ""
+	return nil
 }
 
 func (h *pullHub) Pull(ctx context.Context, number int) (forge.Pull, error) {
@@ -128,7 +156,7 @@ func newPullWorld(t *testing.T, before, after map[string]string) *pullWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.hub = &pullHub{LocalReview: LocalReview{Dir: w.dir, Mirror: mirror, Base: "main", Head: "feature"}}
+	w.hub = &pullHub{LocalReview: LocalReview{Dir: w.dir, Mirror: mirror, Base: "main", Head: "feature"}, resolved: map[string]string{}}
 	w.request = review.Request{
 		Review: "r-1", Repo: worldRepo(), Pull: 7, By: forge.Person{Login: "mira", ID: 7}, Marker: "<!-- review -->",
 		Comment: forge.Comment{Ticket: 7, Marker: "<!-- reviews -->"}, Trigger: forge.Subject{Ticket: 7, Comment: 5},
@@ -205,9 +233,12 @@ func (w *pullWorld) try() (report.Review, error) {
 	return w.engine.Review(w.t.Context(), ReviewJob{
 		Request: w.request, Forge: w.hub, Before: w.signals,
 		Extend:  func(context.Context) error { return nil },
-		Earlier: func(context.Context) (*review.Result, error) { return w.earlier, nil },
-		Mend:    func(_ context.Context, open []finding.Entry) error { w.mended = append(w.mended, open...); return nil },
-		Again:   func(_ context.Context, head string) error { w.again = append(w.again, head); return nil },
+		Earlier: func(context.Context, forge.Pull) (*review.Result, error) { return w.earlier, nil },
+		Mend: func(_ context.Context, open []finding.Entry) (bool, error) {
+			w.mended = append(w.mended, open...)
+			return false, nil
+		},
+		Again: func(_ context.Context, head string) error { w.again = append(w.again, head); return nil },
 		Open: func(ctx context.Context, o step.Options) (*step.Journal, error) {
 			if known := o.Recorded; w.heard != nil {
 				o.Recorded = func(e step.Entry) { known(e); w.heard(e.Key) }
@@ -324,6 +355,7 @@ func TestReviewPostsRemarksOnceAndFollowsThem(t *testing.T) {
 		}
 		return out, nil
 	})
+	w.hub.resolved["<!-- slipway finding="+first.Findings[1].ID+" -->"] = "nobody: it has no thread"
 	third := w.must()
 	states := map[int]finding.State{}
 	for _, e := range third.Findings {
@@ -387,6 +419,16 @@ func TestReviewOfAForkRunsNothingOfIt(t *testing.T) {
 	}
 	if !strings.Contains(w.hub.comment.Body, "None was run: the change is from a fork") {
 		t.Errorf("nobody is told:\n%s", w.hub.comment.Body)
+	}
+
+	for who, commit := range map[string]string{"another commit": strings.Repeat("0", 40), "this commit": r.Head} {
+		w.next("r-" + strings.Fields(who)[0])
+		w.request.Full = true // else the lenses have nothing to look at
+		w.request.Allowed, tools = &review.Allowance{Commit: commit, By: "mira"}, nil
+		runs := commit == r.Head
+		if r := w.must(); len(r.Commands) > 0 != runs || slices.Contains(tools, runtime.Bash) != runs || r.Allowed == "mira" != runs {
+			t.Errorf("%s is allowed: %+v, %v, by %q", who, r.Commands, tools, r.Allowed)
+		}
 	}
 }
 

@@ -109,9 +109,9 @@ func (b *build) shareCommits(ctx context.Context, e step.Entry) error {
 }
 
 // unshare takes off the remote what nobody needs: all of a build that left nothing
-// out.
+// out, and published.
 func (b *build) unshare(ctx context.Context) {
-	if b.sharing == nil || b.fold.Report(time.Now()).State != report.Succeeded {
+	if b.sharing == nil || b.holds() || b.fold.Report(time.Now()).State != report.Succeeded {
 		return
 	}
 	remote, err := b.remote(ctx)

@@ -3,13 +3,14 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/slipway-dev/slipway/pipeline/finding"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/pipeline/review"
 	"github.com/slipway-dev/slipway/pipeline/step"
 )
 
@@ -25,19 +26,39 @@ func Read(ctx context.Context, from Journals, job string) (report.Build, error) 
 	if err != nil {
 		return report.Build{}, err
 	}
-	if !begun {
-		return report.Build{ID: job, State: report.Queued}, nil
+	contenders := fold.contending()
+	if len(contenders) == 0 {
+		return accountOf(fold, begun, job), nil
 	}
-	return fold.Report(time.Now()), nil
+	var all []standing
+	for _, c := range contenders {
+		account, err := Read(ctx, from, c.Build)
+		if err != nil {
+			return report.Build{}, err
+		}
+		all = append(all, standing{build: c.Build, target: c.Target, account: account})
+	}
+	return fold.compared(all, time.Now()), nil
 }
 
-// OpenFindings are what the newest review of a build's own diff left open.
-func OpenFindings(ctx context.Context, from Journals, job string) ([]finding.Entry, error) {
+func accountOf(fold *Fold, begun bool, job string) report.Build {
+	if !begun {
+		return report.Build{ID: job, State: report.Queued}
+	}
+	return fold.Report(time.Now())
+}
+
+// OwnReview is the newest review of a build's own diff, with what of it was said
+// on its draft; nil where there was none. Of a comparison it is the chosen build's.
+func OwnReview(ctx context.Context, from Journals, job string) (*review.Result, error) {
 	fold, _, err := folded(ctx, from, job)
-	if err != nil || fold.reviewed() == nil {
+	if err == nil && len(fold.contending()) > 0 && fold.chosen().Build != "" {
+		fold, _, err = folded(ctx, from, fold.chosen().Build)
+	}
+	if err != nil {
 		return nil, err
 	}
-	return fold.reviewed().Open, nil
+	return fold.reviewed(), nil
 }
 
 // Home is the repository of a build as it is reached now: where it was resumed
@@ -51,13 +72,13 @@ func Home(ctx context.Context, from Journals, req Request) (forge.Repo, error) {
 	return fold.home, nil
 }
 
-// Resumed is where the last resume among the signals leads a build, or where it
+// Resumed is where the last signal that let a build go on leads it, or where it
 // was asked for.
 func Resumed(req Request, signals []Signal) forge.Repo {
 	home := req.Repo
 	for _, s := range signals {
 		var said Said
-		if s.Kind == ResumeSignal && json.Unmarshal(s.Body, &said) == nil && said.Repo != (forge.Repo{}) {
+		if (s.Kind == ResumeSignal || s.Kind == PublishSignal) && json.Unmarshal(s.Body, &said) == nil && said.Repo != (forge.Repo{}) {
 			home = said.Repo
 		}
 	}
@@ -100,6 +121,9 @@ func GivenUp(b report.Build, cause string) report.Build {
 // GiveUp says in public that no worker takes the build up any more, and why.
 // What it holds is kept in its journal and refs.
 func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause error) error {
+	if req.Contender != nil {
+		return nil // its comparison sees it, and tells
+	}
 	b, err := Read(ctx, from, req.Build)
 	if err != nil {
 		return err
@@ -114,10 +138,20 @@ func GiveUp(ctx context.Context, from Journals, f Forge, req Request, cause erro
 	if err := notify(ctx, f, req.Comment, "end=given-up", b); err != nil {
 		return err
 	}
+	if b.Head != "" { // what it pushed is there, and nothing else would say that it is not whole
+		if _, err := f.EnsureCheck(ctx, checkOf(b)); err != nil && !errors.Is(err, forge.ErrRefused) {
+			return fmt.Errorf("say in a check that the build is given up: %w", err)
+		}
+	}
 	if req.Follow != nil {
 		for _, t := range req.Follow.Threads {
 			if _, err := answerIn(ctx, f, req, b, t); err != nil {
 				return fmt.Errorf("say in a thread that the build is given up: %w", err)
+			}
+		}
+		for i := range req.Follow.Findings {
+			if _, err := answerFinding(ctx, f, req, b, i); err != nil {
+				return fmt.Errorf("say under a remark that the build is given up: %w", err)
 			}
 		}
 	}

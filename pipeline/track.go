@@ -47,8 +47,8 @@ func (t *tracker) run(ctx context.Context) {
 // track makes the comment say how the build stands now.
 func (b *build) track(ctx context.Context) {
 	comment := b.Request.Comment
-	if comment.Marker == "" {
-		return // nobody watches a comment
+	if comment.Marker == "" || b.Request.Contender != nil {
+		return // nobody watches a comment, or the comparison's
 	}
 	now := b.fold.Report(time.Now())
 	now.Batches = b.live.now()

@@ -35,6 +35,14 @@ func charge(cause error) int {
 // Never is what a task returns when running it again would fail again.
 func Never(cause error) error { return &neverError{cause} }
 
+// Decided reports whether an error of a task says itself what becomes of the job,
+// as those of Later, Turn and Never do.
+func Decided(err error) bool {
+	_, later := errors.AsType[*laterError](err)
+	_, never := errors.AsType[*neverError](err)
+	return later || never
+}
+
 type laterError struct {
 	until time.Time
 	cause error

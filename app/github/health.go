@@ -59,6 +59,13 @@ func (a *App) Installed(ctx context.Context) ([]Registration, error) {
 	}
 }
 
+// Away reports whether GitHub does not answer, or with nothing but failures of its
+// own. It asks.
+func (a *App) Away(ctx context.Context) bool {
+	_, err := a.Registered(ctx)
+	return ctx.Err() == nil && uncertain(err)
+}
+
 // Refused reports whether GitHub does not take the App's id and key for an App's.
 func Refused(err error) bool {
 	return status(err) == http.StatusUnauthorized || status(err) == http.StatusNotFound

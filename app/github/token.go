@@ -37,6 +37,10 @@ var (
 		Statuses: github.String("read"),
 		Actions:  github.String("read"), // logs
 	}
+	resolveMay = github.InstallationPermissions{ // what GitHub asks of an App for a thread of a review
+		Contents:     github.String("write"),
+		PullRequests: github.String("write"),
+	}
 	rerunMay = github.InstallationPermissions{Actions: github.String("write")}
 )
 

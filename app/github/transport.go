@@ -197,17 +197,27 @@ func (m *manners) turn(ctx context.Context, creates bool) error {
 	}
 }
 
+// reading marks what is sent as a read, whatever its method: documents of GraphQL
+// are all posted.
+func reading(ctx context.Context) context.Context {
+	return context.WithValue(ctx, readingKey{}, true)
+}
+
+type readingKey struct{}
+
+func reads(r *http.Request) bool { return r.Context().Value(readingKey{}) != nil }
+
 // mutates reports whether a request changes something that people see. Giving a
 // token back does not.
 func mutates(r *http.Request) bool {
-	return r.Method != http.MethodGet && r.Method != http.MethodHead && !strings.HasSuffix(r.URL.Path, "/installation/token")
+	return !reads(r) && r.Method != http.MethodGet && r.Method != http.MethodHead && !strings.HasSuffix(r.URL.Path, "/installation/token")
 }
 
 // repeatable reports whether a request may be sent twice: reads, and asking for
 // a token.
 func repeatable(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Method == http.MethodHead ||
-		(strings.HasSuffix(r.URL.Path, "/access_tokens") && r.GetBody != nil)
+		((strings.HasSuffix(r.URL.Path, "/access_tokens") || reads(r)) && r.GetBody != nil)
 }
 
 // stumbled reports whether another attempt may go better.

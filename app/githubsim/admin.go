@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// serve divides what is served: pages, git, the set-up side, and REST.
+// serve divides what is served: pages, git, the set-up side, GraphQL, and REST.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.EscapedPath()
 	if rest, ok := strings.CutPrefix(path, "/_sim/"); ok {
@@ -20,6 +20,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if id, ok := strings.CutPrefix(path, logRoot); ok && r.Method == http.MethodGet {
 		s.serveLog(w, r, id)
+		return
+	}
+	if path == "/api/graphql" || path == "/graphql" && !s.below {
+		s.serveAPI(w, r, graphPath)
 		return
 	}
 	if rest, ok := strings.CutPrefix(path, "/api/v3"); ok {
@@ -50,10 +54,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) verbs() map[string]func(context.Context, []byte) ([]byte, error) {
 	return map[string]func(context.Context, []byte) ([]byte, error){
 		"app": verb(s.CreateApp), "install": verb(s.Install), "user": verb(s.CreateUser), "role": verb(s.SetRole),
-		"repo": verb(s.CreateRepo), "fork": verb(s.Fork), "ticket": verb(s.OpenTicket), "edit": verb(s.EditTicket),
+		"repo": verb(s.CreateRepo), "ticket": verb(s.OpenTicket), "edit": verb(s.EditTicket),
 		"label": verb(s.Label), "unlabel": verb(s.Unlabel), "comment": verb(s.Comment),
 		"edit-comment": verb(s.EditComment), "delete-comment": verb(s.DeleteComment), "react": verb(s.React),
-		"commit": verb(s.Commit), "pull": verb(s.OpenPull), "merge": verb(s.Merge), "review": verb(s.Review), "reply": verb(s.Reply),
+		"commit": verb(s.Commit), "pull": verb(s.OpenPull), "merge": verb(s.Merge), "review": verb(s.Review), "reply": verb(s.Reply), "resolve": verb(s.Resolve), "fork": verb(s.Fork),
 		"press": verb(s.PressButton), "rerun": verb(s.RerunChecks), "fault": verb(s.AddFault), "clear-faults": verb(s.ClearFaults),
 		"limits": verb(s.SetLimits), "expire-tokens": verb(s.ExpireTokens), "redeliver": verb(s.Redeliver), "ping": verb(s.Ping),
 		"uninstall": verb(s.Uninstall), "suspend": verb(s.Suspend), "withdraw": verb(s.Withdraw), "rename": verb(s.Rename),

@@ -208,7 +208,7 @@ func (s *Server) answerAPI(r *http.Request, found *route, params map[string]stri
 			status, raw, counted = http.StatusNotModified, nil, false
 		}
 	}
-	s.quotaOf(c.caller).stamp(header, s.now(), counted && path != "/rate_limit", fault.Kind == FaultPrimary)
+	s.quotaOf(c.caller, resourceOf(found)).stamp(header, s.now(), counted && path != "/rate_limit", fault.Kind == FaultPrimary)
 	return status, header, raw
 }
 
@@ -230,6 +230,9 @@ func (s *Server) refuse(err error, header http.Header) (int, []byte) {
 
 // dispatch checks who calls and what they may, then runs the route.
 func (s *Server) dispatch(c *call, found *route, path string, fault Fault) (answer, error) {
+	if fault.Kind == FaultPrimary && found == &graphRoute {
+		return ok(graphAnswer{Errors: []*graphError{{Type: "RATE_LIMITED", Message: "API rate limit exceeded for installation."}}})
+	}
 	if refusal := fault.refusal(s.now()); refusal != nil {
 		return answer{}, refusal
 	}
@@ -393,23 +396,39 @@ func requestID() string {
 	return id[:4] + ":" + id[4:10] + ":" + id[10:17] + ":" + id[17:]
 }
 
-// quota is the hourly limit of one installation.
+// quota is the hourly limit of one installation on one resource.
 type quota struct {
+	quotaKey
 	used  int
 	reset time.Time
 }
 
+type quotaKey struct {
+	installation int64
+	resource     string
+}
+
+// coreResource is all of REST that is served.
+const coreResource = "core"
+
+func resourceOf(r *route) string {
+	if r == &graphRoute {
+		return "graphql"
+	}
+	return coreResource
+}
+
 const quotaLimit = 5000
 
-func (s *Server) quotaOf(c caller) *quota {
-	var id int64
+func (s *Server) quotaOf(c caller, resource string) *quota {
+	key := quotaKey{resource: resource}
 	if c.installation != nil {
-		id = c.installation.ID
+		key.installation = c.installation.ID
 	}
-	q := s.quota[id]
+	q := s.quota[key]
 	if q == nil {
-		q = &quota{}
-		s.quota[id] = q
+		q = &quota{quotaKey: key}
+		s.quota[key] = q
 	}
 	if now := s.now(); !now.Before(q.reset) {
 		q.used, q.reset = 0, now.Add(time.Hour)
@@ -431,5 +450,5 @@ func (q *quota) stamp(h http.Header, now time.Time, counted, exhausted bool) {
 	if h.Get("X-RateLimit-Reset") == "" {
 		h.Set("X-RateLimit-Reset", strconv.FormatInt(q.reset.Unix(), 10))
 	}
-	h.Set("X-RateLimit-Resource", "core")
+	h.Set("X-RateLimit-Resource", q.resource)
 }

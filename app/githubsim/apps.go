@@ -156,7 +156,7 @@ type rateShape struct {
 }
 
 func getRateLimit(c *call) (answer, error) {
-	q := c.s.quotaOf(c.caller)
+	q := c.s.quotaOf(c.caller, coreResource)
 	core := rateShape{Limit: quotaLimit, Used: q.used, Remaining: max(0, quotaLimit-q.used), Reset: q.reset.Unix()}
 	search := rateShape{Limit: 30, Remaining: 30, Reset: q.reset.Unix()}
 	type resources struct {

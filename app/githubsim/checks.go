@@ -107,7 +107,7 @@ func (h shaper) pullsAt(r *repo, sha string) []pullInCheck {
 	out := []pullInCheck{}
 	short := repoInCheck{ID: r.ID, URL: h.api(r), Name: r.Name}
 	for _, t := range r.Threads {
-		if t.Pull != nil && t.Closed == nil && t.Pull.HeadSHA == sha && h.st.headRepo(r, t.Pull) == r { // GitHub names none whose head is in a fork
+		if t.Pull != nil && t.Closed == nil && t.Pull.HeadSHA == sha && t.Pull.HeadRepo == 0 { // of forks GitHub tells nothing
 			out = append(out, pullInCheck{
 				ID: t.Pull.ID, Number: t.Number, URL: fmt.Sprintf("%s/pulls/%d", h.api(r), t.Number),
 				Head: endInCheck{t.Pull.Head, t.Pull.HeadSHA, short}, Base: endInCheck{t.Pull.Base, t.Pull.BaseSHA, short},

@@ -256,76 +256,56 @@ func (s *Server) catchUp(ctx context.Context) error {
 	})
 }
 
-// follow moves the open pull requests of a branch that changed, in its repository
-// and in the one that it was forked from.
-func (s *Server) follow(ctx context.Context, r *repo, branch, sha, by string) error {
-	for _, in := range s.state.Repos {
-		if in != r && in.ID != r.Parent {
+// follow moves the open pull requests of a branch that changed, in whichever
+// repository they are.
+func (s *Server) follow(ctx context.Context, changed *repo, branch, sha, by string) error {
+	for _, r := range s.state.Repos {
+		if r != changed && r.ID != changed.Parent {
 			continue
 		}
-		for _, t := range in.Threads {
-			if t.Pull == nil || t.Closed != nil {
-				continue
-			}
-			head := t.Pull.Head == branch && s.state.headRepo(in, t.Pull) == r
-			base := t.Pull.Base == branch && in == r
-			if err := s.followPull(ctx, in, t, head, base, sha, by); err != nil {
-				return err
-			}
+		if err := s.followIn(ctx, r, changed, branch, sha, by); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// followPull moves a pull request whose head, base or neither is the branch that
-// is at sha now.
-func (s *Server) followPull(ctx context.Context, r *repo, t *thread, head, base bool, sha, by string) error {
-	p := t.Pull
-	switch {
-	case !head && !base:
-		return nil
-	case sha == "": // the branch is gone
-		s.setState(r, t, "closed", "", by)
-		return nil
-	}
-	if head && p.HeadSHA != sha {
-		if from := s.state.headRepo(r, p); from != r {
-			if err := s.fetchHead(ctx, r, from, sha); err != nil {
+func (s *Server) followIn(ctx context.Context, r, changed *repo, branch, sha, by string) error {
+	for _, t := range r.Threads {
+		p := t.Pull
+		if p == nil || t.Closed != nil {
+			continue
+		}
+		isHead, isBase := p.Head == branch && s.state.headRepo(r, p) == changed, p.Base == branch && r == changed
+		if sha == "" && (isHead || isBase) { // the branch is gone
+			s.setState(r, t, "closed", "", by)
+			continue
+		}
+		if isHead && p.HeadSHA != sha {
+			before := p.HeadSHA
+			p.HeadSHA, t.Updated = sha, s.now()
+			if err := s.borrow(ctx, r, changed, branch); err != nil {
+				return err
+			}
+			if err := errors.Join(s.pullRef(ctx, r, t), s.measure(ctx, r, p)); err != nil {
+				return err
+			}
+			s.emitPull(r, t, event{Action: "synchronize", Before: before, After: sha}, by)
+		}
+		if isBase {
+			if s.isAncestor(ctx, r, p.HeadSHA, sha) {
+				now := s.now()
+				p.Merged, p.MergedBy = &now, by
+				s.setState(r, t, "closed", "", by)
+				continue
+			}
+			p.BaseSHA = sha
+			if err := s.measure(ctx, r, p); err != nil {
 				return err
 			}
 		}
-		before := p.HeadSHA
-		p.HeadSHA, t.Updated = sha, s.now()
-		if err := errors.Join(s.pullRef(ctx, r, t), s.measure(ctx, r, p)); err != nil {
-			return err
-		}
-		s.emitPull(r, t, event{Action: "synchronize", Before: before, After: sha}, by)
 	}
-	if !base {
-		return nil
-	}
-	if s.isAncestor(ctx, r, p.HeadSHA, sha) {
-		now := s.now()
-		p.Merged, p.MergedBy = &now, by
-		s.setState(r, t, "closed", "", by)
-		return nil
-	}
-	p.BaseSHA = sha
-	return s.measure(ctx, r, p)
-}
-
-// headRepo is where the head of a pull request of r is.
-func (st *state) headRepo(r *repo, p *pull) *repo {
-	if f := find(st.Repos, func(f *repo) bool { return f.ID == p.HeadRepo }); f != nil {
-		return f
-	}
-	return r
-}
-
-// fetchHead brings a commit of a fork into the repository that it was forked from.
-func (s *Server) fetchHead(ctx context.Context, r, fork *repo, sha string) error {
-	_, err := s.git(ctx, r, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", s.gitDir(fork), sha)
-	return err
+	return nil
 }
 
 // pullRef keeps the head of a pull request reachable.

@@ -217,13 +217,13 @@ func (s *Server) Commit(ctx context.Context, spec CommitSpec) (Commit, error) {
 	return made, err
 }
 
-// A PullSpec opens a pull request between two branches of a repository; one whose
-// head is in a fork is named owner:branch.
+// A PullSpec opens a pull request between two branches of a repository, or from a
+// fork of it.
 type PullSpec struct {
 	Repo  string `json:"repo"`
 	Title string `json:"title"`
 	Body  string `json:"body"`
-	Head  string `json:"head"`
+	Head  string `json:"head"` // branch, or owner:branch of a fork
 	Base  string `json:"base"`
 	Draft bool   `json:"draft,omitempty"`
 	By    string `json:"by"`
@@ -418,6 +418,58 @@ func (s *Server) Review(ctx context.Context, spec ReviewSpec) (Reviewed, error) 
 		return nil
 	})
 	return made, err
+}
+
+// A Resolution settles the thread that a comment of a review began, or opens it
+// again.
+type Resolution struct {
+	Repo    string `json:"repo"`
+	Number  int    `json:"number"`
+	Comment int64  `json:"comment"`
+	By      string `json:"by"`
+	Undo    bool   `json:"undo,omitempty"`
+}
+
+// Resolve settles a thread of a review. The App did not ask to be told.
+func (s *Server) Resolve(_ context.Context, spec Resolution) (Done, error) {
+	return Done{}, s.on(spec.Repo, spec.Number, spec.By, func(r *repo, t *thread) error {
+		_, first := r.reviewComment(spec.Comment)
+		if first == nil || first.ReplyTo != 0 {
+			return fmt.Errorf("resolve: comment %d begins no thread of %s#%d", spec.Comment, spec.Repo, spec.Number)
+		}
+		first.ResolvedBy = spec.By
+		if spec.Undo {
+			first.ResolvedBy = ""
+		}
+		return nil
+	})
+}
+
+// A Conversation is a thread of a review, by the comment that began it.
+type Conversation struct {
+	Comment    int64  `json:"comment"`
+	Path       string `json:"path"`
+	ResolvedBy string `json:"resolved_by,omitempty"` // login; empty while it is open
+}
+
+// Conversations lists the threads of a pull request's reviews, oldest first.
+func (s *Server) Conversations(full string, number int) (all []Conversation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, err := s.state.named(full)
+	if err != nil {
+		return nil
+	}
+	t := r.thread(number)
+	if t == nil || t.Pull == nil {
+		return nil
+	}
+	for _, rc := range t.Pull.Comments {
+		if rc.ReplyTo == 0 {
+			all = append(all, Conversation{Comment: rc.ID, Path: rc.Path, ResolvedBy: rc.ResolvedBy})
+		}
+	}
+	return all
 }
 
 // A ReplySpec answers a comment of a review in its thread.

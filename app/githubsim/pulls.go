@@ -102,10 +102,10 @@ func (h shaper) pull(r *repo, t *thread) pullShape {
 	p := t.Pull
 	url := fmt.Sprintf("%s/pulls/%d", h.api(r), t.Number)
 	page, issue := h.threadPage(r, t), h.threadURL(r, t)
-	end := func(r *repo, ref, sha string) endShape {
+	end := func(in *repo, ref, sha string) endShape {
 		return endShape{
-			Label: r.Owner + ":" + ref, Ref: ref, SHA: sha, User: h.account(r.Owner),
-			Repo: endRepo{repoShape: h.repo(r), AllowSquash: true, AllowMerge: true, AllowRebase: true},
+			Label: in.Owner + ":" + ref, Ref: ref, SHA: sha, User: h.account(in.Owner),
+			Repo: endRepo{repoShape: h.repo(in), AllowSquash: true, AllowMerge: true, AllowRebase: true},
 		}
 	}
 	out := pullShape{
@@ -222,17 +222,14 @@ func createPull(c *call) (answer, error) {
 	return created(c.shape().pullWhole(c.repo, t))
 }
 
-// openPull checks and opens a pull request between two branches, of which the head
-// may be in a fork: owner:branch.
+// openPull checks and opens a pull request between two branches.
 func (s *Server) openPull(ctx context.Context, r *repo, in pullRequest, by string) (*thread, error) {
 	head, from := in.Head, r
 	if owner, branch, ok := strings.Cut(in.Head, ":"); ok {
-		if head = branch; !strings.EqualFold(owner, r.Owner) {
-			from = find(s.state.Repos, func(f *repo) bool { return f.Parent == r.ID && strings.EqualFold(f.Owner, owner) })
+		if from = s.state.from(r, owner); from == nil {
+			return nil, invalid("PullRequest", "head", "invalid", "")
 		}
-	}
-	if from == nil {
-		return nil, invalid("PullRequest", "head", "invalid", "")
+		head = branch
 	}
 	headSHA, baseSHA := from.Refs["refs/heads/"+head], r.Refs["refs/heads/"+in.Base]
 	switch {
@@ -259,15 +256,16 @@ func (s *Server) openPull(ctx context.Context, r *repo, in pullRequest, by strin
 	if open != nil {
 		return nil, invalid("PullRequest", "", "custom", fmt.Sprintf("A pull request already exists for %s:%s.", from.Owner, head))
 	}
-	if from != r {
-		if err := s.fetchHead(ctx, r, from, headSHA); err != nil {
-			return nil, err
-		}
+	if err := s.borrow(ctx, r, from, head); err != nil {
+		return nil, err
 	}
 	if s.isAncestor(ctx, r, headSHA, baseSHA) {
 		return nil, invalid("PullRequest", "", "custom", fmt.Sprintf("No commits between %s and %s", in.Base, head))
 	}
-	p := &pull{ID: s.state.next(), Head: head, HeadRepo: from.ID, HeadSHA: headSHA, Base: in.Base, BaseSHA: baseSHA, Draft: in.Draft}
+	p := &pull{ID: s.state.next(), Head: head, HeadSHA: headSHA, Base: in.Base, BaseSHA: baseSHA, Draft: in.Draft}
+	if from != r {
+		p.HeadRepo = from.ID
+	}
 	if err := s.measure(ctx, r, p); err != nil {
 		return nil, err
 	}

@@ -114,6 +114,9 @@ func findRoute(method, path string) (*route, map[string]string) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
+	if path == graphPath && method == graphRoute.method {
+		return &graphRoute, nil
+	}
 	for i := range routes {
 		r := &routes[i]
 		if r.method != method {

@@ -63,8 +63,8 @@ type Server struct {
 	state     *state
 	url       string
 	observers []func(Exchange)
-	quota     map[int64]*quota // by installation, the hourly limit
-	kick      chan struct{}    // tells Deliver of a new webhook; buffered, never blocks
+	quota     map[quotaKey]*quota // the hourly limits
+	kick      chan struct{}       // tells Deliver of a new webhook; buffered, never blocks
 
 	pushes  sync.Mutex // one push at a time, so that its effects are told from another's
 	journal *journal   // every request, for /_sim/log
@@ -96,7 +96,7 @@ func Open(o Options) (*Server, error) {
 	}
 	s := &Server{
 		addr: o.Addr, dir: dir, log: o.Log, clock: o.Clock, url: o.URL, tls: o.TLS, below: o.Enterprise,
-		state: st, journal: log, quota: map[int64]*quota{}, kick: make(chan struct{}, 1),
+		state: st, journal: log, quota: map[quotaKey]*quota{}, kick: make(chan struct{}, 1),
 		hooks: &http.Client{
 			Timeout:       10 * time.Second,
 			Transport:     &http.Transport{DisableKeepAlives: true},

@@ -272,49 +272,6 @@ func (s *Server) CreateRepo(ctx context.Context, spec RepoSpec) (Repo, error) {
 	return made, err
 }
 
-// A ForkSpec forks a repository into the account of whoever does so.
-type ForkSpec struct {
-	Repo string `json:"repo"` // owner/name
-	By   string `json:"by"`
-}
-
-// Fork makes a fork of the same name with the branches of its parent, or finds the
-// one that is there.
-func (s *Server) Fork(ctx context.Context, spec ForkSpec) (Repo, error) {
-	var made Repo
-	err := s.change(func(st *state) error {
-		of, err := st.named(spec.Repo)
-		if err != nil {
-			return err
-		}
-		r := st.repo(spec.By, of.Name)
-		if r == nil {
-			st.ensureUser(spec.By, "")
-			r = &repo{
-				ID: st.next(), Parent: of.ID, Owner: spec.By, Name: of.Name, Description: of.Description, Public: of.Public,
-				DefaultBranch: of.DefaultBranch, Created: s.now(), Pushed: s.now(), Roles: map[string]string{}, Refs: map[string]string{},
-			}
-			if err := s.initGit(ctx, r); err != nil {
-				return err
-			}
-			if _, err := s.git(ctx, r, "fetch", "--quiet", s.gitDir(of), "+refs/heads/*:refs/heads/*"); err != nil {
-				return err
-			}
-			if r.Refs, err = s.refs(ctx, r); err != nil {
-				return err
-			}
-			st.Repos = append(st.Repos, r)
-		}
-		if r.Parent != of.ID {
-			return fmt.Errorf("fork %s: %s is another repository", spec.Repo, r.full())
-		}
-		page := s.shaper().html(r)
-		made = Repo{ID: r.ID, CloneURL: page + ".git", Page: page, Head: r.Refs["refs/heads/"+r.DefaultBranch]}
-		return nil
-	})
-	return made, err
-}
-
 // validName keeps names that are safe as a directory.
 func validName(name string) bool {
 	return strings.Trim(name, ".") != "" && !strings.ContainsFunc(name, func(c rune) bool {

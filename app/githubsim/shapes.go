@@ -207,7 +207,7 @@ func (h shaper) repo(r *repo) *repoShape {
 		Owner: h.account(r.Owner), HTMLURL: html, Description: textOrNull(r.Description), URL: api,
 		GitURL: "git" + strings.TrimPrefix(strings.TrimPrefix(html, "https"), "http") + ".git",
 		SSHURL: "git@localhost:" + r.full() + ".git", CloneURL: html + ".git", SVNURL: html,
-		OpenIssues: open, OpenIssuesCount: open, HasIssues: true, AllowForking: true, Fork: r.Parent != 0,
+		Fork: r.Parent != 0, OpenIssues: open, OpenIssuesCount: open, HasIssues: true, AllowForking: true,
 		Topics: []string{}, Visibility: visibility, DefaultBranch: r.DefaultBranch,
 		CreatedAt: r.Created, UpdatedAt: r.Pushed, PushedAt: r.Pushed,
 		repoLinks: repoLinks{

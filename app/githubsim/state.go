@@ -81,7 +81,6 @@ type repo struct {
 	Owner         string            `json:"owner"`
 	Name          string            `json:"name"`
 	Former        []string          `json:"former,omitempty"` // names that it had
-	Parent        int64             `json:"parent,omitempty"` // the repository that it is a fork of
 	Description   string            `json:"description"`
 	Public        bool              `json:"public"`
 	NoDrafts      bool              `json:"no_drafts"`
@@ -98,8 +97,9 @@ type repo struct {
 	Required      []Requirement     `json:"required"`
 	Rules         []Rule            `json:"rules,omitempty"`
 	Scripts       []*ciScript       `json:"scripts"`
-	Steps         []*ciStep         `json:"steps"` // of the scripts, still to take
-	Refs          map[string]string `json:"refs"`  // what git had when events were last emitted
+	Steps         []*ciStep         `json:"steps"`            // of the scripts, still to take
+	Refs          map[string]string `json:"refs"`             // what git had when events were last emitted
+	Parent        int64             `json:"parent,omitempty"` // of which it is a fork
 }
 
 func (r *repo) full() string { return r.Owner + "/" + r.Name }
@@ -155,7 +155,7 @@ type reaction struct {
 type pull struct {
 	ID       int64            `json:"id"`
 	Head     string           `json:"head"`
-	HeadRepo int64            `json:"head_repo,omitempty"` // where the head is: the repository itself, as 0 also is, or a fork
+	HeadRepo int64            `json:"head_repo,omitempty"` // a fork; 0: where the pull request is
 	HeadSHA  string           `json:"head_sha"`
 	Base     string           `json:"base"`
 	BaseSHA  string           `json:"base_sha"`
@@ -201,6 +201,8 @@ type reviewComment struct {
 	Created   time.Time `json:"created"`
 
 	Reactions []*reaction `json:"reactions"`
+
+	ResolvedBy string `json:"resolved_by,omitempty"` // of the first in a thread: who resolved that
 }
 
 type suite struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-dev/slipway/app/githubsim"
 	"github.com/slipway-dev/slipway/pipeline"
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/queue"
 )
 
 // Whatever goes wrong, the ticket says within a minute of it what did, what was
@@ -162,4 +163,104 @@ func TestWhatPeopleReadAfterTheDeadline(t *testing.T) {
 	if checks["slipway/build"] != "completed/timed_out" {
 		t.Errorf("checks %v", checks)
 	}
+}
+
+// GitHub fails for longer than anybody tries. Where all of it does, builds wait
+// and go on when it is back; where one thing does, the build is given up. Either
+// way the ticket and the check say so within a minute, and nothing is lost.
+func TestWhatPeopleReadAfterGitHubFailed(t *testing.T) {
+	t.Parallel()
+	s := newShore(t)
+	s.hurries, s.conf.Slots.Builds = true, 2
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.stand())
+		}
+	})
+	s.serve(company.but(cast{"git.sh": "until [ -f \"$here/broken\" ]; do sleep 0.1; done\n"}), func(e *pipeline.Engine) {
+		e.Defaults.Pipeline.EnableReview, e.CIGrace = false, time.Nanosecond
+	})
+	tickets := map[string]int{}
+	for _, name := range []string{"pulls-fail", "all-fails"} {
+		s.repository(t, name)
+		made, err := s.sim.OpenTicket(t.Context(), githubsim.TicketSpec{Repo: "harbour/" + name, Title: "Greet people", Body: "By name.", By: "mira"})
+		must(t, err)
+		tickets[name] = made.Number
+		_, err = s.sim.Comment(t.Context(), githubsim.CommentSpec{Repo: "harbour/" + name, Number: made.Number, By: "mira", Body: "/build"})
+		must(t, err)
+	}
+	pushed := func(name string) queue.Job {
+		var job queue.Job
+		until(t, time.Minute, name+" is not pushed", func() bool {
+			for _, j := range s.jobs(pipeline.KindBuild) {
+				if strings.HasPrefix(j.Key, "harbour/"+name+"#") && len(s.keys(j.ID, "publish/push")) > 0 {
+					job = j
+				}
+			}
+			return job.ID != ""
+		})
+		return job
+	}
+	one, all := pushed("pulls-fail"), pushed("all-fails")
+	_, err := s.sim.AddFault(t.Context(), githubsim.Fault{Kind: githubsim.FaultStatus, Method: "POST", Path: "/repos/harbour/pulls-fail/pulls"})
+	must(t, err)
+	_, err = s.sim.AddFault(t.Context(), githubsim.Fault{Kind: githubsim.FaultStatus, Path: "/"})
+	must(t, err)
+	write(t, s.cast, map[string]string{"broken": ""})
+	s.becomes(t, all, func(j queue.Job) bool {
+		return strings.HasPrefix(j.Cause, "GitHub is away: ") && j.Attempt > 2 && j.Retries == 0
+	})
+	s.becomes(t, one, func(j queue.Job) bool { return !j.State.Finished() })
+	_, err = s.sim.ClearFaults(t.Context(), githubsim.Done{})
+	must(t, err)
+	_, err = s.sim.AddFault(t.Context(), githubsim.Fault{Kind: githubsim.FaultStatus, Method: "POST", Path: "/repos/harbour/pulls-fail/pulls"})
+	must(t, err)
+	back := time.Now()
+	for _, c := range []struct {
+		job        queue.Job
+		ends       report.State
+		says       []string
+		conclusion string
+	}{
+		{all, report.Succeeded, []string{"**Succeeded: 1 issue landed**", "draft pull request"}, "success"},
+		{one, report.NeedsHuman, []string{"**Why:** the build was given up: given up after 8 retries", "502", "Branch: [`slipway/1-greet-people`]", "**Next:** `/resume`"}, "action_required"},
+	} {
+		j := s.becomes(t, c.job, func(j queue.Job) bool { return j.State.Finished() })
+		if took := time.Since(back); took > time.Minute {
+			t.Errorf("%s: after %s", c.job.Key, took)
+		}
+		b, err := app.Account(t.Context(), s.store, j)
+		must(t, err)
+		if b.State != c.ends {
+			t.Errorf("%s is %s: %s", c.job.Key, b.State, b.Cause)
+		}
+		_, name, _ := strings.Cut(b.Repo, "/")
+		comments, _, err := s.hub().Issues.ListComments(t.Context(), "harbour", name, tickets[name], nil)
+		must(t, err)
+		if len(comments) != 3 { // the command, the tracking comment, and the one that notifies of the end
+			t.Fatalf("%s: %d comments", name, len(comments))
+		}
+		for _, want := range c.says {
+			if said := strings.ReplaceAll(comments[1].GetBody(), "\\", ""); !strings.Contains(said, want) {
+				t.Errorf("%s: the comment does not say %q:\n%s", name, want, said)
+			}
+		}
+		runs, _, err := s.hub().Checks.ListCheckRunsForRef(t.Context(), "harbour", name, b.Head, nil)
+		must(t, err)
+		if len(runs.CheckRuns) != 1 || runs.CheckRuns[0].GetConclusion() != c.conclusion {
+			t.Errorf("%s: check runs %v", name, runs.CheckRuns)
+		}
+	}
+}
+
+// becomes waits for a job to be so.
+func (s *server) becomes(t *testing.T, job queue.Job, is func(queue.Job) bool) (now queue.Job) {
+	t.Helper()
+	until(t, 2*time.Minute, job.Key+" does not come so far", func() bool {
+		jobs, err := s.store.List(t.Context(), queue.Query{IDs: []string{job.ID}})
+		must(t, err)
+		now = jobs[0]
+		return is(now)
+	})
+	return now
 }

@@ -26,7 +26,6 @@ type evalFlags struct {
 	model, results, run string
 	cases, targets      []string
 	repeat, concurrency int
-	budget              float64
 
 	resume, failed, errors bool
 }
@@ -55,7 +54,7 @@ is spent, or what surrounds a review failed), 130 after Ctrl-C, 2 usage, 5
 environment.`,
 		Example: `  slipway eval testdata/review/suite.yaml
   slipway eval suite.yaml --runtime claude_code --model sonnet --budget 20
-  slipway eval suite.yaml --case py-mailer-retry --record recordings
+  slipway eval suite.yaml --case go-mailer-attempts --record recordings
   slipway eval suite.yaml --resume
   slipway eval suite.yaml --retry-errors --run 2026-03-01T12-00-00.007Z --json`,
 		Args: func(_ *cobra.Command, args []string) error { return f.check(args) },
@@ -68,7 +67,7 @@ environment.`,
 	flags.StringSliceVar(&f.targets, "target", nil, "only these targets of the suite, by name")
 	flags.IntVar(&f.repeat, "repeat", 0, "runs of each case (default from the suite)")
 	flags.IntVar(&f.concurrency, "max-concurrency", 0, "cases at a time (default from the suite)")
-	flags.Float64Var(&f.budget, "budget", 0, "US dollars that all of it may cost (default from the suite)")
+	flags.StringVar(&f.budget, "budget", "", "what all of it may cost, in US dollars (default from the suite)")
 	flags.StringVar(&f.results, "results", "", "directory that bundles are kept in")
 	flags.BoolVar(&f.resume, "resume", false, "go on with an evaluation that was stopped")
 	flags.BoolVar(&f.failed, "rerun-failed", false, "go on, and run again what did not pass")
@@ -102,8 +101,6 @@ func (f *evalFlags) check(args []string) error {
 		return fmt.Errorf("--repeat: want 1 to 100, got %d", f.repeat)
 	case f.concurrency < 0 || f.concurrency > 64:
 		return fmt.Errorf("--max-concurrency: want 1 to 64, got %d", f.concurrency)
-	case f.budget < 0:
-		return fmt.Errorf("--budget: want US dollars, got %g", f.budget)
 	}
 	return nil
 }
@@ -136,8 +133,17 @@ func (f *evalFlags) evaluation(file string, conf config.Server) (app.Evaluation,
 	}
 	suite.Repeat = cmp.Or(f.repeat, suite.Repeat)
 	suite.MaxConcurrency = cmp.Or(f.concurrency, suite.MaxConcurrency)
-	suite.BudgetUSD = cmp.Or(f.budget, suite.BudgetUSD)
+	if f.budget != "" {
+		budget, err := config.ParseUSD(f.budget)
+		if err != nil {
+			return app.Evaluation{}, fmt.Errorf("--budget %s: %w", f.budget, err)
+		}
+		suite.Budget = eval.Money(budget)
+	}
 	record := l.Record
+	if record != "" && (len(suite.Targets) > 1 || len(suite.Variants) > 1 || suite.Repeat > 1) {
+		return app.Evaluation{}, errors.New("--record: a case is recorded once: name one --target, and leave out repeats and further variants")
+	}
 	if record != "" {
 		if record, err = filepath.Abs(record); err != nil {
 			return app.Evaluation{}, fmt.Errorf("--record: %w", err)
@@ -203,7 +209,7 @@ func (f *evalFlags) root(conf config.Server) (string, error) {
 	if top == "" {
 		return filepath.Join(conf.StateDir, "results"), nil
 	}
-	own := filepath.Join(top, ".slipway")
+	own := filepath.Join(top, ".slipway", "results")
 	if err := os.MkdirAll(own, 0o755); err != nil {
 		return "", environment(err)
 	}
@@ -213,7 +219,7 @@ func (f *evalFlags) root(conf config.Server) (string, error) {
 			return "", environment(err)
 		}
 	}
-	return filepath.Join(own, "results"), nil
+	return own, nil
 }
 
 // topOf is the top of the git repository that a directory is in; empty where it is

@@ -173,10 +173,13 @@ func TestEvalAtATerminal(t *testing.T) {
 		t.Errorf("a key of the environment is in the bundle, or something else is not: %s", text)
 	}
 
-	repo := newRepo(t, map[string]string{"README.md": "# Here\n"})
+	// The second case is one of a repository now, and its change is not clean.
+	repo := newRepo(t, map[string]string{"r.go": "package r\n\nconst limit = 10\n"})
 	text, err = os.ReadFile(suite)
 	must(t, err)
-	must(t, os.WriteFile(suite, []byte(strings.Replace(string(text), "truth: []", "truth: [{file: r.go, start_line: 1, kind: race}]", 1)), 0o600))
+	_, second, _ := strings.Cut(string(text), "- id: clean")
+	other := strings.NewReplacer("fixture: r.txtar", "repo: "+repo+"\n    base: main", "truth: []", "truth: [{file: r.go, start_line: 1, kind: race}]").Replace(second)
+	must(t, os.WriteFile(suite, []byte(strings.Replace(string(text), second, other, 1)), 0o600))
 	cmd = term.command("eval", suite)
 	cmd.Dir = repo
 	out, _ := cmd.CombinedOutput() // the code says how
@@ -195,6 +198,7 @@ func TestEvalAtATerminal(t *testing.T) {
 func TestEvalMistakes(t *testing.T) {
 	t.Parallel()
 	term, suite := newTerminal(t), smallSuite(t, "", 0)
+	_, hired := cast{"lens.json": `{"findings":[]}`}.hire(t)
 	for name, row := range map[string]struct {
 		args []string
 		code int
@@ -208,11 +212,14 @@ func TestEvalMistakes(t *testing.T) {
 		"an unknown runtime":     {[]string{suite, "--runtime", "x"}, 2, "--runtime: "},
 		"a model of nobody":      {[]string{suite, "--model", "x"}, 2, "--model wants --runtime"},
 		"two ways to go on":      {[]string{suite, "--resume", "--rerun-failed"}, 2, "give one of them"},
-		"nothing to go on with":  {[]string{suite, "--resume"}, 5, "there is no evaluation at all of small"},
+		"nothing to go on with":  {[]string{suite, "--resume", "--results", t.TempDir()}, 5, "there is no evaluation at all of small"},
 		"a run and no way":       {[]string{suite, "--run", "x"}, 2, "give --resume"},
 		"a case of an old one":   {[]string{suite, "--resume", "--case", "clean"}, 2, "for a new evaluation"},
 		"a variant with a slip":  {[]string{strings.Replace(suite, "suite.yaml", "slip.yaml", 1)}, 2, "one lens:1: reviw: unknown key"},
 		"recordings of nobody":   {[]string{suite, "--runtime", "replay", "--recordings", t.TempDir()}, 6, "there is no recording of bound"},
+		"money for one call":     {append([]string{suite, "--budget", "0.001"}, hired...), 6, "budget_usd is $0.001"},
+		"money that is none":     {[]string{suite, "--budget", "-1"}, 2, "--budget -1: want an amount"},
+		"a case recorded twice":  {[]string{suite, "--repeat", "2", "--record", t.TempDir()}, 2, "a case is recorded once"},
 		"replay without a thing": {[]string{suite, "--runtime", "replay"}, 2, "--recordings is required"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,6 +31,16 @@ func (h hasty) Take(ctx context.Context, bucket string, n int64, limit queue.Lim
 	return h.SQLite.Take(ctx, bucket, n, limit)
 }
 
+// hurried is a hasty store in which a job that failed is tried again at once.
+type hurried struct{ hasty }
+
+func (h hurried) Park(ctx context.Context, l *queue.Lease, until time.Time, cause error) error {
+	if cause != nil {
+		until = time.Now().Add(100 * time.Millisecond)
+	}
+	return h.hasty.Park(ctx, l, until, cause)
+}
+
 // careful is the repository whose plans wait for an approval.
 const careful = "harbour/careful"
 

@@ -126,7 +126,7 @@ func (f *flow) comes(state report.State) (b report.Build) {
 // builds are those of the ticket, the newest first.
 func (f *flow) builds() []queue.Job {
 	f.Helper()
-	jobs, err := f.store.List(f.Context(), queue.Query{Kinds: []string{pipeline.KindBuild}, Key: fmt.Sprintf("%s#%d", f.repo(), f.ticket)})
+	jobs, err := f.store.List(f.Context(), queue.Query{Kinds: pipeline.Kinds(), Key: fmt.Sprintf("%s#%d", f.repo(), f.ticket)})
 	must(f.T, err)
 	return jobs
 }
@@ -348,7 +348,7 @@ func normal(story, url string) string {
 
 // greeters play every flow: they know by whom to greet how to behave.
 var greeters = company.but(cast{
-	"who.sh": `for who in Anna Bert Carla Dora Emil Frida Gustav Hanna Ida Jakob; do
+	"who.sh": `for who in Anna Bert Carla Dora Emil Frida Gustav Hanna Ida Jakob Lena; do
 	case $request in *"Greet $who"*) break ;; esac
 done
 `,
@@ -360,6 +360,7 @@ Dora) case $request in *'Good day'*) ;; *) ask=',"questions":["Formally, or as a
 Emil) more=',{"id":"ac-2","text":"It explains itself with --help","must_have":false}' ;;
 Hanna) exec sleep 600 ;;
 Ida) [ ! -f "$here/ill" ] || { echo 'the model is ill' >&2; exit 1; } ;;
+Lena) case $(field model) in ill) echo 'the model is ill' >&2; exit 1 ;; esac ;;
 esac
 answer='{"title":"Greet '$who'","validated_description":"greet.sh greets '$who' by name.","size":"trivial","acceptance_criteria":[{"id":"ac-1","text":"greet.sh greets '$who'","must_have":true}'$more']'$ask'}'
 `,
@@ -375,6 +376,7 @@ esac
 answer='{"rationale":"Small steps.","issues":['$issues']}'
 `,
 	"coder.sh": `case $request in
+*'Greet Lena'*) echo "echo hello from $(field model)" > greet.sh ;;
 *': explain it'*) echo 'Run greet.sh.' > USAGE.md; answer='{"files_changed":["USAGE.md"],"summary":"Explained it.","complete":true}' ;;
 *) echo 'echo hello' > greet.sh ;;
 esac
@@ -385,6 +387,7 @@ met=true more=
 case $who in
 Emil) more=',{"prd_id":"ac-2","passed":false,"evidence":"greet.sh takes no arguments","issue_name":"greet"}' ;;
 Frida) met=false ;;
+Lena) [ "$(field model)" = opus ] || met=false ;;
 esac
 answer='{"summary":"Looked at.","criteria_results":[{"prd_id":"ac-1","passed":'$met',"evidence":"greet.sh:1","issue_name":"greet"}'$more']}'
 `,
@@ -487,6 +490,15 @@ func TestWhatPeopleSee(t *testing.T) {
 			f.comes(report.Failed)
 			must(f.T, os.Remove(ill))
 			f.says("mira", "/resume")
+			f.comes(report.Succeeded)
+		}},
+		"targets": {"Lena", githubsim.RepoSpec{}, unreviewed, func(f *flow) {
+			f.says("mira", "/build --targets claude_code:opus,open_code:small@high,codex:ill")
+			rows := f.comes(report.WaitingApproval).Contenders
+			f.asks("rita", "/approve "+rows[0].Commit[:12])
+			f.asks("mira", "/approve fedcba9")
+			f.asks("mira", "/status")
+			f.says("mira", "/approve "+rows[0].Commit[:12])
 			f.comes(report.Succeeded)
 		}},
 		"500 issues": {"Jakob", githubsim.RepoSpec{}, unreviewed + "build: {approval: plan}\n", func(f *flow) {

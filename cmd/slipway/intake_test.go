@@ -44,6 +44,7 @@ type server struct {
 	store    *queue.SQLite
 	cast     string       // directory of the agents
 	listener net.Listener // of the next Slipway
+	hurries  bool         // what failed is tried again at once
 	url      string       // of the webhook
 	ticket   int
 
@@ -138,7 +139,11 @@ func (s *server) serveWith(agents app.Agents, tune ...func(*pipeline.Engine)) (s
 	for _, with := range tune {
 		with(engine)
 	}
-	slipway, err = app.New(s.conf, hasty{s.store}, engine, quiet)
+	var store queue.Store = hasty{s.store}
+	if s.hurries {
+		store = hurried{hasty{s.store}}
+	}
+	slipway, err = app.New(s.conf, store, engine, quiet)
 	must(s.T, err)
 	ctx, cancel := context.WithCancel(s.Context())
 	served := make(chan error, 1)

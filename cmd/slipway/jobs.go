@@ -81,7 +81,7 @@ func newList(o *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			return o.withStore(ctx, func(store queue.Store, _ config.Server) error {
-				jobs, err := store.List(ctx, queue.Query{Kinds: []string{pipeline.KindBuild, pipeline.KindReview, "local/"}})
+				jobs, err := store.List(ctx, queue.Query{Kinds: append(pipeline.Kinds(), pipeline.KindReview, "local/")})
 				if err != nil {
 					return environment(err)
 				}

@@ -21,11 +21,12 @@ func newPrune(o *options) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove what builds that ended long ago left behind",
+		Short: "Remove what builds and reviews that ended long ago left behind",
 		Long: `Prune removes the kept refs, worktrees, homes, transcripts, recordings and artefacts
-of builds that ended more than --days ago, from the state directory. It never touches a
-build that has not ended. The journal of a build stays: slipway status and logs
-still tell what happened, but its kept work is gone.
+of builds and reviews that ended more than --days ago, from the state directory. It never
+touches one that has not ended. The journal stays: slipway status and logs still tell
+what happened, but the kept work of a build is gone, and where a pull request was pushed
+over since, its next review looks at everything.
 
 Refs on GitHub and branches of pull requests are left alone.`,
 		Example: "  slipway prune --dry-run\n  slipway prune --days 7 --json",
@@ -49,13 +50,13 @@ Refs on GitHub and branches of pull requests are left alone.`,
 					do = nil
 				}
 				if len(found) == 0 && !o.json {
-					fmt.Printf("nothing to remove: no build that ended more than %d days ago left anything\n", keep/day)
+					fmt.Printf("nothing to remove: no build or review that ended more than %d days ago left anything\n", keep/day)
 				}
 				return o.prune(ctx, found, do)
 			})
 		},
 	}
-	cmd.Flags().IntVar(&days, "days", 0, "how long what a build left is kept (default pipeline.keep_refs_days, 30)")
+	cmd.Flags().IntVar(&days, "days", 0, "how long what they left is kept (default pipeline.keep_refs_days, 30)")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be removed")
 	return cmd
 }

@@ -41,7 +41,7 @@ func TestPrune(t *testing.T) {
 		app.Leftover
 		Removed bool `json:"removed"`
 	}
-	if end := term.slipway("prune"); end.code != 0 || !strings.Contains(end.out, "nothing to remove: no build that ended more than 30 days ago") {
+	if end := term.slipway("prune"); end.code != 0 || !strings.Contains(end.out, "nothing to remove: no build or review that ended more than 30 days ago") {
 		t.Errorf("prune: exit %d\n%s%s", end.code, end.out, end.err)
 	}
 	if all := lines[line](t, term.slipway("prune", "--json", "--days", "1")); len(all) != 0 {

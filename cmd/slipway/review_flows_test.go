@@ -265,7 +265,7 @@ func forkPull(t *testing.T, s *server, c *critic) *pullFlow {
 		}
 		return nil
 	})
-	_, err := s.sim.Fork(t.Context(), githubsim.ForkSpec{Repo: f.repo(), By: "stranger"})
+	_, err := s.sim.Fork(t.Context(), githubsim.ForkSpec{Repo: f.repo(), Owner: "stranger"})
 	must(t, err)
 	_, err = s.sim.Commit(t.Context(), githubsim.CommitSpec{
 		Repo: "stranger/greeter", Branch: "topic", By: "stranger", Message: "Greet",

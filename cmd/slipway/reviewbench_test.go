@@ -10,8 +10,9 @@ import (
 )
 
 // newBenchPull is a directory as ReviewBench mounts it at /work: the checkout at
-// the head, at no branch, whose base went on after the head left it; the diff with
-// three dots; and what the pull request says of itself.
+// the head, at no branch and without the contents that neither checkout nor diff
+// needed, whose base went on after the head left it; the diff with three dots; and
+// what the pull request says of itself.
 func newBenchPull(t *testing.T) (dir, base, head string, env []string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -27,7 +28,8 @@ func newBenchPull(t *testing.T) (dir, base, head string, env []string) {
 	base, head = git(t, origin, "rev-parse", "main"), git(t, origin, "rev-parse", "feature")
 
 	checkout := filepath.Join(dir, "repo")
-	git(t, origin, "clone", "--quiet", "--no-local", origin, checkout)
+	git(t, origin, "config", "uploadpack.allowFilter", "true")
+	git(t, origin, "clone", "--quiet", "--no-checkout", "--filter=blob:none", "file://"+origin, checkout)
 	git(t, checkout, "checkout", "--quiet", "--detach", head)
 	pull, err := json.Marshal(map[string]any{
 		"repo": "https://github.com/acme/pool", "pr_number": 1938, "base": base, "head": head, "nwo": "acme/pool", "title": "Call a", "body": "b needs what a does.",

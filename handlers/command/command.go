@@ -61,13 +61,14 @@ func (o option) usage() string { return strings.TrimSpace(o.name + " " + o.value
 var specs = []Spec{
 	{
 		Name: Build, Role: forge.Write,
-		Usage: "build [--plan-only] [--budget USD] [--base BRANCH] [--max-parallel N] [--fast] [text]",
+		Usage: "build [--plan-only] [--budget USD] [--base BRANCH] [--max-parallel N] [--targets A,B] [--fast] [text]",
 		Help:  "build this issue and open a draft pull request",
 		options: []option{
 			{"--plan-only", "", setPlanOnly},
 			{"--budget", "USD", setBudget},
 			{"--base", "BRANCH", setBase},
 			{"--max-parallel", "N", setMaxParallel},
+			{"--targets", "A,B", setTargets},
 			{"--fast", "", setFast},
 		},
 	},
@@ -86,9 +87,9 @@ var specs = []Spec{
 		Name: Fix, Role: forge.Write, Usage: "fix [finding ids | ci | conflicts | text]",
 		Help: "change this pull request: apply the findings with these numbers, or all; mend CI; merge its base; or do what you say",
 	},
-	{Name: Approve, Role: forge.Write, Usage: "approve HASH", Help: "build the plan, or start the subagent, that this names"},
+	{Name: Approve, Role: forge.Write, Usage: "approve HASH", Help: "build the plan, take the result, start the subagent, or run the commit of a fork that this names"},
 	{Name: Revise, Role: forge.Write, Usage: "revise TEXT", text: "TEXT", Help: "have the plan that waits made anew, with what you say"},
-	{Name: Reject, Role: forge.Write, Usage: "reject [TEXT]", Help: "refuse the plan that waits, which ends the build, or the subagent that TEXT begins with"},
+	{Name: Reject, Role: forge.Write, Usage: "reject [TEXT]", Help: "refuse the plan that waits, or every result, which ends the build, or the subagent that TEXT begins with"},
 	{Name: Answer, Role: forge.Write, Usage: "answer TEXT", text: "TEXT", Help: "answer what an agent asked"},
 	{Name: Steer, Role: forge.Write, Usage: "steer TEXT", text: "TEXT", Help: "tell the agents of the open build something before their next turn"},
 	{Name: Cancel, Role: forge.Write, Usage: "cancel", Help: "stop the build of this issue and keep what is finished; whoever started it may, too"},
@@ -119,12 +120,13 @@ type Command struct {
 	Budget      int64  // micro-dollars; 0 when it was not given
 	PlanOnly    bool
 	Fast        bool
+	Targets     []string // of a build: each builds it, and one is chosen; none, or from two to MaxTargets
 	Full        bool     // of a review: also what was reviewed before
 	Fix         bool     // of a review: what it confirms is mended
 	Focus       []string // of a review: names of lenses, or none
 	Severity    string   // of a review: the least that counts, or empty
 	Paths       []string // of a review: patterns of what it looks at, or none
-	Hash        string   // of a plan, as typed behind approve: 1 to 64 hex digits, or empty where nothing like it was typed
+	Hash        string   // of a plan or a commit, as typed behind approve: 1 to 64 hex digits, or empty where nothing like it was typed
 	Text        string   // untrusted; CRLF turned into LF, trimmed
 }
 
@@ -189,6 +191,8 @@ func Parse(body, prefix string) (cmd Command, ok bool, err error) {
 	switch {
 	case spec.text != "" && cmd.Text == "":
 		return Command{}, true, &Error{Field: string(spec.Name), Rule: "needs a text: " + spec.Usage}
+	case cmd.PlanOnly && len(cmd.Targets) > 0:
+		return Command{}, true, &Error{Field: "--targets", Rule: "compares what is built, and --plan-only builds nothing: leave one of the two out"}
 	case spec.Name == Approve:
 		cmd.Hash = hash(cmd.Text)
 	case spec.Name == Review:
@@ -339,6 +343,27 @@ func setBudget(c *Command, v string) string {
 		return "must be an amount in US dollars such as 25 or 12.50, more than 0 and at most a million"
 	}
 	c.Budget = int64(budget)
+	return ""
+}
+
+// MaxTargets is how many builds --targets may start.
+const MaxTargets = 4
+
+func setTargets(c *Command, v string) string {
+	targets := strings.Split(v, ",")
+	different := slices.Compact(slices.Sorted(slices.Values(targets)))
+	switch {
+	case slices.ContainsFunc(targets, func(t string) bool { return config.CheckTarget(t) != nil }):
+		return "must be targets with commas between them, each a runtime, or a runtime and a model such as open_code:openai/gpt-5@high; the runtimes are " +
+			strings.Join(config.Runtimes(), ", ")
+	case len(targets) == 1:
+		return "compares at least two targets; leave it out to build once"
+	case len(targets) > MaxTargets:
+		return "compares at most " + strconv.Itoa(MaxTargets) + " targets; leave some out"
+	case len(different) < len(targets):
+		return "names a target twice; leave one out"
+	}
+	c.Targets = targets
 	return ""
 }
 

@@ -30,7 +30,7 @@ type Outcome struct {
 }
 
 // A Reviewer reviews the change of a trial. An error, and a review that is not
-// whole, is a failure of its surroundings.
+// whole, is a failure of its surroundings. The outcome has what it cost all the same.
 type Reviewer interface {
 	Review(ctx context.Context, t Trial) (Outcome, error)
 }
@@ -212,6 +212,7 @@ func (r *runner) take(b *bundle, known []*results.Bundle) error {
 			}
 			r.spent += m.CostMicros
 		}
+		r.spent += h.Lost
 		return nil
 	}
 	return fmt.Errorf("that evaluation has no bundle of target %s, variant %q; begin a new one", b.target.Name, b.variant.Name)
@@ -311,26 +312,23 @@ func (r *runner) work(ctx context.Context) error {
 func (r *runner) isSpent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.suite.BudgetUSD > 0 && r.spent >= Micros(r.suite.BudgetUSD)
+	return r.suite.Budget > 0 && r.spent >= int64(r.suite.Budget)
 }
-
-// Micros is an amount of US dollars in micro-dollars.
-func Micros(usd float64) int64 { return int64(usd*1e6 + 0.5) }
 
 // Left is what is left of the budget of the suite when it is run with these
 // options, in micro-dollars; below zero: there is no bound.
 func Left(s Suite, o Options) (int64, error) {
-	if s.BudgetUSD == 0 {
+	if s.Budget == 0 {
 		return -1, nil
 	}
 	if o.Again == Fresh {
-		return Micros(s.BudgetUSD), nil
+		return int64(s.Budget), nil
 	}
 	r := &runner{suite: s, options: o}
 	if err := r.open(); err != nil {
 		return 0, err
 	}
-	return max(0, Micros(s.BudgetUSD)-r.spent), nil
+	return max(0, int64(s.Budget)-r.spent), nil
 }
 
 // run runs one trial and keeps what came of it. What ctx interrupts is not kept.
@@ -341,6 +339,9 @@ func (r *runner) run(ctx context.Context, j job) error {
 	began := r.options.Now()
 	out, err := r.options.Reviewer.Review(ctx, j.Trial)
 	if ctx.Err() != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		j.Lost += out.Review.CostMicros
 		return context.Cause(ctx)
 	}
 	took := r.options.Now().Sub(began)

@@ -165,18 +165,22 @@ func TestInterruptedEvaluation(t *testing.T) {
 	b.says["clean"] = func(ctx context.Context, _ Trial) (Outcome, error) {
 		stop()
 		<-ctx.Done()
-		return Outcome{}, ctx.Err()
+		return Outcome{Review: report.Review{ID: "r-2", CostMicros: 5e5}}, ctx.Err()
 	}
 	s, err := b.run(ctx, Fresh)
-	b.want("stopped", err, errors.Is(err, context.Canceled) && s.Counts.Runs == 2 && s.Counts.Missing == 2 && !s.Complete && s.Counts.Errors == 0)
+	b.want("stopped", err, errors.Is(err, context.Canceled) && s.Counts.Runs == 2 && s.Counts.Missing == 2 && !s.Complete && s.Counts.Errors == 0 && s.CostMicros == 25e5)
 
 	bundles, err := results.Discover(b.root, results.Options{})
 	must(t, err)
 	must(t, os.Rename(bundles[0].Dir, filepath.Join(b.root, "elsewhere")))
+	index := filepath.Join(b.root, "elsewhere", "index.jsonl")
+	text, err := os.ReadFile(index)
+	must(t, err)
+	must(t, os.WriteFile(index, append(text, `{"row_id": "cle`...), 0o600))
 	delete(b.says, "clean")
 	s, err = b.run(t.Context(), Resume)
 	must(t, err)
-	b.want("taken up", s, slices.Equal(b.asked, []string{"clean · fast", "clean · fast · run 2"}) && s.Complete && s.Counts.Runs == 4 && s.Bundle == "elsewhere")
+	b.want("taken up", s, slices.Equal(b.asked, []string{"clean · fast", "clean · fast · run 2"}) && s.Torn && strings.Contains(s.Text(), "was torn") && s.Complete && s.Counts.Runs == 4 && s.Bundle == "elsewhere" && s.CostMicros == 45e5)
 
 	b.suite.Digest = "another"
 	if _, err := Run(t.Context(), b.suite, Options{Root: b.root, EvalPath: "suite.yaml", Again: Resume, Reviewer: b.panel, Now: time.Now}); err == nil || !strings.Contains(err.Error(), "the suite has changed") {
@@ -198,7 +202,7 @@ func TestBudgetOfAnEvaluation(t *testing.T) {
 	}
 	s, err = b.run(t.Context(), Resume)
 	b.want("and no other", s, errors.Is(err, ErrBudget) && len(b.asked) == 0)
-	b.suite.BudgetUSD = 1.5
+	b.suite.Budget = 1_500_000
 	s, err = b.run(t.Context(), Resume)
 	b.want("until there is more", s, err == nil && s.Complete && s.CostMicros == 2e6)
 }

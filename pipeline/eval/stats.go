@@ -65,7 +65,7 @@ func wilson(hits, of int) *Range {
 	n, p := float64(of), float64(hits)/float64(of)
 	mid := (p + z*z/(2*n)) / (1 + z*z/n)
 	half := z / (1 + z*z/n) * math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
-	return &Range{Value: p, Low: max(0, mid-half), High: min(1, mid+half)}
+	return &Range{Value: p, Low: min(p, max(0, mid-half)), High: max(p, min(1, mid+half))}
 }
 
 // bootstrap is F1 and its interval: cases are drawn anew, with what was found and

@@ -37,13 +37,27 @@ type Suite struct {
 	Variants       []Variant `yaml:"variants"` // none: one without a name, and with nothing to say
 	Cases          []Case    `yaml:"cases"`
 	Repeat         int       `yaml:"repeat"`          // runs of each case; 0 is 1
-	BudgetUSD      float64   `yaml:"budget_usd"`      // of the whole evaluation; 0 is no bound
+	Budget         Money     `yaml:"budget_usd"`      // of the whole evaluation; 0 is no bound
 	MaxConcurrency int       `yaml:"max_concurrency"` // cases at a time; 0 is 4
 	Threshold      Threshold `yaml:"threshold"`
 
 	File   string `yaml:"-"` // as it was named
 	Dir    string `yaml:"-"` // what its paths are relative to
 	Digest string `yaml:"-"` // of the suite and of every file that it names
+}
+
+// Money is an amount in micro-dollars. In a suite it is US dollars, as config.ParseUSD
+// reads them.
+type Money int64
+
+// UnmarshalYAML reads an amount.
+func (m *Money) UnmarshalYAML(n *yaml.Node) error {
+	v, err := config.ParseUSD(n.Value)
+	if err != nil {
+		return fmt.Errorf("budget_usd: %w", err)
+	}
+	*m = Money(v)
+	return nil
 }
 
 // A Target is who is measured.
@@ -193,9 +207,6 @@ func (s *Suite) check() (problems []config.Problem) {
 	}
 	if s.MaxConcurrency < 0 || s.MaxConcurrency > 64 {
 		complain(0, "max_concurrency", "want 1 to 64, got %d", s.MaxConcurrency)
-	}
-	if s.BudgetUSD < 0 || s.BudgetUSD > 1e6 || math.IsNaN(s.BudgetUSD) {
-		complain(0, "budget_usd", "want an amount of US dollars, got %g", s.BudgetUSD)
 	}
 	for key, v := range map[string]float64{"precision": s.Threshold.Precision, "recall": s.Threshold.Recall, "f1": s.Threshold.F1} {
 		if v < 0 || v > 1 || math.IsNaN(v) {

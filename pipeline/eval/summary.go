@@ -22,6 +22,7 @@ type Header struct {
 	Repeat      int       `json:"repeat"`
 	Threshold   Threshold `json:"threshold"`
 	Started     time.Time `json:"started"`
+	Lost        int64     `json:"interrupted_cost_micros,omitempty"` // of runs that were interrupted and are not kept
 }
 
 // A Summary adds up the runs of a bundle: of each case the newest ones that
@@ -30,6 +31,7 @@ type Summary struct {
 	Header
 	Bundle     string               `json:"bundle,omitempty"` // relative to the root of results; not in the file, which may be moved
 	Complete   bool                 `json:"complete"`
+	Torn       bool                 `json:"torn,omitempty"` // the last line of the index was not whole, and was skipped
 	Counts     Counts               `json:"counts"`
 	Overall    Score                `json:"overall"`
 	ByLanguage map[string]Score     `json:"by_language"`
@@ -55,7 +57,7 @@ type Counts struct {
 // summarize adds up what is in the files of a bundle, and writes it there.
 func (r *runner) summarize(b *bundle) (Summary, error) {
 	s := Summary{
-		Header: b.Header, Counts: Counts{Cases: len(r.suite.Cases)}, Below: []string{},
+		Header: b.Header, Torn: b.Torn, Counts: Counts{Cases: len(r.suite.Cases)}, Below: []string{},
 		Methods: map[string]string{"precision": MethodShare, "recall": MethodShare, "f1": MethodF1},
 	}
 	byCase := map[results.Identity][]results.Row{}
@@ -90,6 +92,7 @@ func (r *runner) summarize(b *bundle) (Summary, error) {
 			}
 		}
 	}
+	s.CostMicros += s.Lost
 	s.Complete = s.Counts.Missing == 0
 	s.Overall, s.ByLanguage, s.ByLens, s.ByKind = scoreOf(all), byLanguage(all), byLens(all), byKind(all)
 	s.judge()
@@ -163,6 +166,9 @@ func (s Summary) Text() string {
 	line("cases      %d: %d runs passed, %d did not, %d are missing, %d infra errors", s.Counts.Cases, s.Counts.Passed, s.Counts.Failed, s.Counts.Missing, s.Counts.Errors)
 	line("cost       $%.2f, %d agent calls", float64(s.CostMicros)/1e6, s.AgentCalls)
 	line("bundle     %s", s.Bundle)
+	if s.Torn {
+		line("index      its last line was torn and has been skipped: that run is made again")
+	}
 	for _, below := range s.Below {
 		line("threshold  %s", below)
 	}

@@ -29,6 +29,7 @@ type Entry struct {
 	Anchor          Lines   `json:"anchor,omitzero"`        // those of its lines, in one hunk, that a remark can be put on
 	Replacement     string  `json:"replacement,omitempty"`  // what to write in the place of exactly its lines, which Quote is
 	Posted          bool    `json:"posted,omitempty"`       // a remark on its lines was written
+	DismissedBy     string  `json:"dismissed_by,omitempty"` // login of the person who closed it
 }
 
 // Lines are lines of one version of a file, both ends inclusive. The zero value

@@ -41,3 +41,11 @@ type Answer struct {
 	ID     int64  `json:"id,omitempty"`
 	URL    string `json:"url,omitempty"`
 }
+
+// A Conversation is a thread that a remark of the App began, as it stands.
+type Conversation struct {
+	ID       string `json:"id"`
+	Body     string `json:"body"` // of the remark, with its marker
+	Resolved bool   `json:"resolved,omitempty"`
+	By       string `json:"by,omitempty"` // login of the person who resolved it; empty where the App did, or the forge does not say
+}

@@ -249,6 +249,36 @@ func (m *Mirror) Patch(ctx context.Context, base, head string, max int) (string,
 	return string(out), err
 }
 
+// Stat counts the lines and files that differ between two commits. Lines are
+// counted of text alone.
+func (m *Mirror) Stat(ctx context.Context, base, head string) (added, deleted, files int, err error) {
+	if err := checkRev(base, head); err != nil {
+		return 0, 0, 0, err
+	}
+	out, err := m.git(ctx, "diff-tree", "-r", "-z", "--numstat", "--no-renames", base, head)
+	if err != nil {
+		return 0, 0, 0, fmt.Errorf("count %s..%s: %w", short(base), short(head), err)
+	}
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		plus, rest, found := strings.Cut(line, "\t")
+		if !found {
+			continue
+		}
+		minus, _, _ := strings.Cut(rest, "\t")
+		files++
+		if plus == "-" { // a binary file
+			continue
+		}
+		more, errPlus := strconv.Atoi(plus)
+		less, errMinus := strconv.Atoi(minus)
+		if err := errors.Join(errPlus, errMinus); err != nil {
+			return 0, 0, 0, fmt.Errorf("count %s..%s: unexpected %q", short(base), short(head), line)
+		}
+		added, deleted = added+more, deleted+less
+	}
+	return added, deleted, files, nil
+}
+
 func (m *Mirror) diff(ctx context.Context, base, head string, max int) (out []byte, cut bool, err error) {
 	if err := checkRev(base, head); err != nil {
 		return nil, false, err

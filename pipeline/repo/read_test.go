@@ -31,6 +31,21 @@ func TestChanged(t *testing.T) {
 	}
 }
 
+func TestStat(t *testing.T) {
+	m, base := newMirror(t, files{"mod": "1\n2\n3\n", "gone": "1\n2\n", "bin": "\x00\x01", "same": "s"})
+	head := commit(t, m, base, files{"mod": "1\nzwei\n3\n4\n", "gone": "", "bin": "\x00\x02", "new\nline \"ü\"\t": "a\nb"})
+	added, deleted, files, err := m.Stat(t.Context(), base, head)
+	if err != nil || added != 4 || deleted != 3 || files != 4 {
+		t.Errorf("+%d -%d in %d files, %v", added, deleted, files, err)
+	}
+	if added, deleted, files, err = m.Stat(t.Context(), base, base); err != nil || added+deleted+files != 0 {
+		t.Errorf("nothing: +%d -%d in %d files, %v", added, deleted, files, err)
+	}
+	if _, _, _, err = m.Stat(t.Context(), base, "-h"); err == nil {
+		t.Error("an option passed")
+	}
+}
+
 func TestChangedSubmodule(t *testing.T) {
 	m, base := newMirror(t, files{"f": "1"})
 	user := userRepo(t, files{"f": "1"})

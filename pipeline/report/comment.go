@@ -46,7 +46,7 @@ func EndPage(b Build) string {
 	}
 	return page{
 		{text: "### " + b.State.mark() + " Slipway: " + heading(b, 200)},
-		{text: stateLine(b)}, {text: badEnd(b)}, {text: places(b)}, {text: rest},
+		{text: stateLine(b)}, {text: badEnd(b)}, {text: places(b)}, compared(b), {text: rest},
 	}.limited(bodyLimit, runes)
 }
 
@@ -63,8 +63,9 @@ func commentPage(b Build, listed []Issue, drawing, counts string) page {
 	if b.State == Running {
 		p = append(p, section{text: estimate(b)})
 	}
+	p = append(p, section{text: places(b)})
+	p = append(p, comparison(b)...)
 	p = append(p,
-		section{text: places(b)},
 		stageTable(b.Stages),
 		commentIssues(b, listed),
 		section{text: counts},

@@ -18,6 +18,14 @@ type Choice struct {
 // They are empty where nothing waits.
 func Choices(b Build) []Choice {
 	switch {
+	case b.choosing():
+		var all []Choice
+		for _, c := range b.Contenders {
+			if c.Choosable() {
+				all = append(all, Choice{b.Typed("approve", shortHash(c.Commit)), "opens the draft pull request of what " + code(c.Target, 120) + " made"})
+			}
+		}
+		return append(all, Choice{b.Typed("reject", "[TEXT]"), "ends it without one; the work is kept"})
 	case b.State == WaitingApproval && b.Gate != nil:
 		return []Choice{
 			{b.Typed("approve", shortHash(b.Gate.Hash)), "builds exactly this plan"},
@@ -42,7 +50,9 @@ func WaitsFor(b Build) string {
 	switch b.State {
 	case WaitingApproval:
 		what = "approval of the plan"
-		if b.Gate != nil && b.Gate.Hash != "" {
+		if b.choosing() {
+			what = "a choice among the results of " + count(len(b.Contenders), "target")
+		} else if b.Gate != nil && b.Gate.Hash != "" {
 			what += " " + shortHash(b.Gate.Hash)
 		}
 	case WaitingAnswer:
@@ -62,6 +72,11 @@ func WaitsFor(b Build) string {
 		what += ", until " + moment(b.Gate.Expires)
 	}
 	return what
+}
+
+// choosing reports whether a person is asked to choose a contender.
+func (b Build) choosing() bool {
+	return b.State == WaitingApproval && b.Gate != nil && b.Gate.Kind == ChoiceGate
 }
 
 // Typed is a command as it is typed where the build's people are.
@@ -87,6 +102,9 @@ func waiting(b Build) page {
 		return nil
 	}
 	p := page{{text: "**Waits for** " + text(what, 200) + ". It holds no worker meanwhile."}}
+	if b.Target != "" {
+		p = append(p, section{text: "**Target:** " + code(b.Target, 120)})
+	}
 	if b.Gate != nil && b.Gate.Reason != "" {
 		p = append(p, section{text: "**Why:** " + para(b.Gate.Reason, 600)})
 	}

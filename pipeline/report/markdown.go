@@ -10,7 +10,11 @@ func Markdown(b Build) string {
 		{text: badEnd(b)},
 		{text: para(b.Summary, 4000)},
 		{text: places(b)},
+		compared(b), contenderNotes(b),
 		stageTable(b.Stages),
+	}
+	if b.unchosen() { // whose debt it is nobody has decided
+		return append(p, section{text: footer(b)}).String()
 	}
 	body := account(b)
 	body = append(body[:2:2], append(failures(b), body[2:]...)...)
@@ -29,7 +33,7 @@ func Status(b Build) string {
 	if !b.State.Final() {
 		p = append(p, section{text: bar(progress(b))})
 	}
-	p = append(p, stageTable(b.Stages))
+	p = append(append(p, comparison(b)...), stageTable(b.Stages))
 	if t := tally(b.Issues); t != "" {
 		p = append(p, section{text: "Issues: " + t + "."})
 	}

@@ -83,6 +83,10 @@ type Build struct {
 	Costs        []Cost        `json:"costs,omitempty"`
 	Notes        []string      `json:"notes,omitempty"` // things to know that are no debt
 
+	Contenders []Contender `json:"contenders,omitempty"` // of a comparison: a build on each target
+	Target     string      `json:"target,omitempty"`     // of a contender: what every role runs on
+	Held       *Held       `json:"held,omitempty"`       // of a contender: what it made
+
 	Follows *Follow     `json:"follows,omitempty"` // what a follow-up goes on with
 	Paid    []debt.Item `json:"paid,omitempty"`    // of earlier debt, by what a follow-up did
 
@@ -117,6 +121,7 @@ type GateKind string
 const (
 	PlanGate     GateKind = "plan"
 	QuestionGate GateKind = "question"
+	ChoiceGate   GateKind = "choice" // among what several targets made
 )
 
 // An Estimate is what a plan will take: counted from its issues, with the cost

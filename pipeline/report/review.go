@@ -35,19 +35,21 @@ type Review struct {
 	Title       string      `json:"title"`          // of the pull request
 	URL         string      `json:"url,omitempty"`
 	Requester   string      `json:"requester,omitempty"`
-	Prefix      string      `json:"prefix,omitempty"` // of commands in comments; empty means "/"
-	Base        string      `json:"base"`             // branch
-	BaseSHA     string      `json:"base_sha"`         // where the change begins
-	Head        string      `json:"head"`             // the commit that was reviewed
-	Since       string      `json:"since,omitempty"`  // the head that was reviewed before: only what came after it is new
-	Fork        bool        `json:"fork,omitempty"`   // the change is from another repository
-	Moved       string      `json:"moved,omitempty"`  // what the head is meanwhile
+	Prefix      string      `json:"prefix,omitempty"`     // of commands in comments; empty means "/"
+	Base        string      `json:"base"`                 // branch
+	BaseSHA     string      `json:"base_sha"`             // where the change begins
+	Head        string      `json:"head"`                 // the commit that was reviewed
+	Since       string      `json:"since,omitempty"`      // the head that was reviewed before: only what came after it is new
+	Fork        bool        `json:"fork,omitempty"`       // the change is from another repository
+	Allowed     string      `json:"allowed_by,omitempty"` // who lets the code of that be run, at this commit
+	Moved       string      `json:"moved,omitempty"`      // what the head is meanwhile
 	Requeued    bool        `json:"requeued,omitempty"`
-	Cause       string      `json:"cause,omitempty"` // why it is not whole, one line
-	Next        string      `json:"next,omitempty"`  // the command to type now
-	Severity    string      `json:"severity"`        // the least that is open
-	Confidence  int         `json:"min_confidence"`  // likewise, per cent
-	MaxFindings int         `json:"max_findings"`    // remarks on lines
+	Deferred    bool        `json:"deferred,omitempty"` // what is open is mended when the build that works on the branch has ended
+	Cause       string      `json:"cause,omitempty"`    // why it is not whole, one line
+	Next        string      `json:"next,omitempty"`     // the command to type now
+	Severity    string      `json:"severity"`           // the least that is open
+	Confidence  int         `json:"min_confidence"`     // likewise, per cent
+	MaxFindings int         `json:"max_findings"`       // remarks on lines
 
 	Findings     []finding.Entry `json:"findings"` // all that was claimed, of earlier reviews too
 	Files        []ReviewedFile  `json:"files"`

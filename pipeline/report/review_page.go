@@ -265,7 +265,7 @@ func stateWord(e finding.Entry) string {
 // commands are the engine's own runs, on head and base.
 func (r Review) commands() page {
 	if r.Unrun != "" {
-		return page{{text: "### Commands\n\nNone was run: " + text(r.Unrun, 400) + "."}}
+		return page{{text: "### Commands\n\nNone was run: " + text(r.Unrun, 400) + "." + r.allowance()}}
 	}
 	var rows [][]string
 	for _, c := range r.Commands {
@@ -278,12 +278,24 @@ func (r Review) commands() page {
 		rows = append(rows, []string{command(c.Line, 160), passed(c), before, lasted(c.Elapsed)})
 	}
 	p := page{table("### Commands", "command", []string{"Command", "Head", "Base", "Time"}, rows)}
+	if r.Allowed != "" {
+		p = append(p, section{text: "The code is from a fork, and " + code("@"+r.Allowed, 60) + " let it be run at exactly this commit."})
+	}
 	for _, e := range r.Open() {
 		if e.Lens == commandsLens {
 			p = append(p, section{text: fence(e.Witness, 30)})
 		}
 	}
 	return p
+}
+
+// allowance says how the code of a fork can be let run. The commit is named whole:
+// of a shorter name others could make one, too.
+func (r Review) allowance() string {
+	if !r.Fork || r.Allowed != "" || r.Head == "" || r.Pull == 0 {
+		return ""
+	}
+	return " Somebody with the role write lets exactly this commit be run by " + command(Build{Ticket: r.Pull, Prefix: r.Prefix}.Typed("approve", r.Head), 120) + "."
 }
 
 func passed(c Command) string {
@@ -362,6 +374,9 @@ func (r Review) list(heading string, some []finding.Entry) section {
 		line += " " + text(e.Title, 160)
 		if e.Verdict == finding.Uncertain {
 			line += " (not confirmed)"
+		}
+		if e.State == finding.Dismissed && e.DismissedBy != "" {
+			line += ", dismissed by " + code("@"+e.DismissedBy, 60) // as code it notifies nobody
 		}
 		s.rows = append(s.rows, line)
 	}

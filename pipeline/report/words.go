@@ -154,7 +154,10 @@ func headline(b Build) string {
 	if b.State == SucceededWithDebt && !b.Success {
 		state += ", criteria open"
 	}
-	if !b.State.Final() && len(b.Issues) == 0 {
+	if b.choosing() {
+		return "Waiting for a choice: " + count(len(b.Contenders), "target")
+	}
+	if len(b.Issues) == 0 && (!b.State.Final() || len(b.Contenders) > 0) {
 		return state
 	}
 	if b.State == Planned || b.State == WaitingApproval {
@@ -180,7 +183,7 @@ func progress(b Build) int {
 		return 100
 	}
 	if len(b.Stages) == 0 {
-		return 0
+		return together(b.Contenders)
 	}
 	done := 0.0
 	for _, s := range b.Stages {
@@ -198,6 +201,15 @@ func progress(b Build) int {
 		}
 	}
 	return int(100 * done / float64(len(b.Stages)))
+}
+
+// together is the progress of all contenders.
+func together(all []Contender) int {
+	sum := 0
+	for _, c := range all {
+		sum += c.Progress
+	}
+	return sum / max(len(all), 1)
 }
 
 func bar(percent int) string {

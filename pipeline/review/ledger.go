@@ -51,9 +51,7 @@ func (r *run) recall(ctx context.Context, l *ledger) error {
 		return nil
 	}
 	for _, e := range r.target.Earlier.Findings {
-		if e.State.Live() && slices.Contains(r.target.Dismissed, e.ID) {
-			e.State = finding.Dismissed
-		}
+		r.target.heed(&e)
 		switch {
 		case isFact(e):
 			l.stated = append(l.stated, e)
@@ -74,6 +72,17 @@ func (r *run) recall(ctx context.Context, l *ledger) error {
 		}
 	}
 	return nil
+}
+
+// heed takes in what people did with a finding since the last review.
+func (t Target) heed(e *finding.Entry) {
+	at := slices.IndexFunc(t.Dismissed, func(d Dismissal) bool { return d.ID == e.ID })
+	switch {
+	case e.State.Live() && at >= 0:
+		e.State, e.DismissedBy = finding.Dismissed, t.Dismissed[at].By
+	case e.State == finding.Dismissed && slices.Contains(t.Reopened, e.ID):
+		e.State, e.DismissedBy = finding.Open, ""
+	}
 }
 
 // dismissed looks whether the code that a person judged is what it was.

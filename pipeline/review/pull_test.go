@@ -107,7 +107,7 @@ func TestDismissed(t *testing.T) {
 
 	moved := h.commit(files{"a.go": "package a\n\n// More.\n\nfunc F() { _ = w.Flush() }\n"})
 	s.remarks["correctness"][0].StartLine = 5
-	second, agents := s.must(t, h, Target{Base: base, Head: moved, Earlier: &first, Full: true, Dismissed: []string{id}}, o)
+	second, agents := s.must(t, h, Target{Base: base, Head: moved, Earlier: &first, Full: true, Dismissed: []Dismissal{{ID: id, By: "mira"}}}, o)
 	if len(second.Open) > 0 || len(second.Findings) != 1 || second.Findings[0].State != finding.Dismissed {
 		t.Errorf("after it was closed: %+v", second.Findings)
 	}

@@ -29,11 +29,18 @@ type Request struct {
 	Goal     string        `json:"goal,omitempty"`     // what the change is for, where there is no pull request to say it
 	Fix      bool          `json:"fix,omitempty"`      // what is open is mended when the review has ended
 	Requeued bool          `json:"requeued,omitempty"` // the head moved under a review before this one
+	Allowed  *Allowance    `json:"allowed,omitempty"`  // the code of a fork that may be run; nil: none
 	By       forge.Person  `json:"by,omitzero"`        // who asked; nobody, where it began by itself
 	Trigger  forge.Subject `json:"trigger,omitzero"`   // what gets the closing reaction; nothing, where nobody asked
 	Comment  forge.Comment `json:"comment,omitzero"`   // the tracking comment: its id and marker
 	Marker   string        `json:"marker,omitempty"`   // hidden in the review that is posted
 	Prefix   string        `json:"prefix,omitempty"`   // of commands in comments; empty means "/"
+}
+
+// An Allowance lets the code of a fork be run, at exactly one commit.
+type Allowance struct {
+	Commit string `json:"commit"`
+	By     string `json:"by"` // login of somebody who may say so
 }
 
 // Key is the queue's key of all reviews of a pull request: they run one at a time.
@@ -66,13 +73,23 @@ type Forge interface {
 	// EnsureReview makes sure that one review carries the marker. forge.ErrPlaces
 	// says that none was made, because of the place of a remark.
 	EnsureReview(ctx context.Context, r forge.OwnReview) (forge.OwnReview, error)
-	// AnswerRemark makes sure that our remark with that marker has the answer; where
-	// there is none any more, there is nothing to do.
-	AnswerRemark(ctx context.Context, marker string, a forge.Answer) error
+	Threads
 	// EnsureComment makes sure that one comment carries the marker.
 	EnsureComment(ctx context.Context, c forge.Comment) (forge.Comment, error)
 	// EnsureCheck makes sure that one check run has the name and external id.
 	EnsureCheck(ctx context.Context, c forge.Check) (forge.Check, error)
 	// React puts a reaction on a comment or ticket: eyes, rocket, confused.
 	React(ctx context.Context, on forge.Subject, content string) error
+}
+
+// Threads are the conversations that remarks of the App began.
+type Threads interface {
+	// AnswerRemark makes sure that our newest remark with that marker has the answer;
+	// where there is none any more, there is nothing to do.
+	AnswerRemark(ctx context.Context, marker string, a forge.Answer) error
+	// Conversations reads them, oldest first. forge.ErrRefused says that it cannot be
+	// known how they stand.
+	Conversations(ctx context.Context, pull int) ([]forge.Conversation, error)
+	// Resolve makes sure that one is resolved.
+	Resolve(ctx context.Context, t forge.Conversation) error
 }

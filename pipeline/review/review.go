@@ -60,8 +60,16 @@ type Target struct {
 	// changed since its head is new, unless Full.
 	Earlier *Result
 	Full    bool
-	// Dismissed are the ids of findings of the last review that people closed since.
-	Dismissed []string
+	// Dismissed are the findings of the last review that people closed since, and
+	// Reopened the ids of those that they had closed and opened again.
+	Dismissed []Dismissal
+	Reopened  []string
+}
+
+// A Dismissal is a finding that a person closed.
+type Dismissal struct {
+	ID string `json:"id"` // of the finding
+	By string `json:"by"` // login
 }
 
 // Options say how a review is done and what of it counts.

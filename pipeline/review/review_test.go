@@ -59,7 +59,7 @@ func TestCleanDiff(t *testing.T) {
 	want := Result{
 		Base: target.Base, Head: target.Head, Status: batch.Completed, Receipt: batch.Receipt{Planned: 10, Completed: 10},
 		Manifest: Manifest{{Path: "csv.go", Status: "added"}, {Path: "run.go", Status: "modified"}},
-		Untested: []string{"csv.go", "run.go"}, MinConfidence: 80,
+		Untested: []string{"csv.go", "run.go"}, MinConfidence: 80, Lenses: lensNames(Lenses()),
 	}
 	if !reflect.DeepEqual(got, want) || !got.Clean() {
 		t.Errorf("got %+v", got)

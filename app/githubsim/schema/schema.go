@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -113,6 +114,12 @@ func (j *Judge) Exchange(x githubsim.Exchange) error {
 		return fmt.Errorf("%s %s: %w", x.Method, x.URL, err)
 	}
 	path := strings.TrimPrefix(u.EscapedPath(), "/api/v3")
+	if x.Method == http.MethodPost && (path == "/graphql" || path == "/api/graphql") {
+		if err := j.graph(x); err != nil {
+			return fmt.Errorf("GraphQL: %w\n%.2000s", err, x.Response)
+		}
+		return nil
+	}
 	route, params := j.find(x.Method, path)
 	if route == nil {
 		return fmt.Errorf("%s %s: GitHub has no such operation", x.Method, path)
@@ -142,6 +149,50 @@ func (j *Judge) Exchange(x githubsim.Exchange) error {
 		return fmt.Errorf("%s %s: the response %d: %w\n%.2000s", x.Method, path, x.Status, err, x.Response)
 	}
 	return nil
+}
+
+// graph judges the envelope of GraphQL; the stand-in judges the document that is
+// in it. An answer has data or errors, and the status 200 with either.
+func (j *Judge) graph(x githubsim.Exchange) error {
+	var request struct {
+		Query     string         `json:"query"`
+		Variables map[string]any `json:"variables"`
+	}
+	switch err := strictly(x.Request, &request); {
+	case err != nil:
+		return err
+	case request.Query == "":
+		return errors.New("the request has no document")
+	case x.Status == 0:
+		return nil
+	case x.Status != http.StatusOK:
+		body, err := parse(x.Response)
+		if err != nil {
+			return err
+		}
+		return j.rest.Components.Schemas["basic-error"].Value.VisitJSON(body)
+	}
+	var answer struct {
+		Data   map[string]any `json:"data"`
+		Errors []struct {
+			Type       string            `json:"type"`
+			Path       []any             `json:"path"`
+			Extensions map[string]string `json:"extensions"`
+			Locations  []any             `json:"locations"`
+			Message    string            `json:"message"`
+		} `json:"errors"`
+	}
+	err := strictly(x.Response, &answer)
+	if err == nil && answer.Data == nil && len(answer.Errors) == 0 {
+		err = errors.New("the response has neither data nor errors")
+	}
+	return err
+}
+
+func strictly(raw []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
 }
 
 // response judges the answer. Refusals that the operation does not list (an

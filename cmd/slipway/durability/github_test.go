@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -179,7 +180,7 @@ func (h *hub) rest(t *testing.T) {
 		if len(builds) == 0 {
 			return "there is no build"
 		}
-		for _, j := range append(builds, h.jobs(t, "delivery")...) {
+		for _, j := range slices.Concat(builds, h.jobs(t, pipeline.KindComparison), h.jobs(t, "delivery")) {
 			if !j.State.Finished() {
 				return fmt.Sprintf("%s %s is %s: %s\n%s", j.Kind, j.ID, j.State, j.Cause, h.server.said(t))
 			}
