@@ -193,7 +193,7 @@ func TestWhatPeopleSeeOfReviews(t *testing.T) {
 	s.serveWith(c.agents(t), func(e *pipeline.Engine) { e.CIGrace = time.Second })
 	var flows sync.WaitGroup
 	for name, story := range map[string]func(t *testing.T, s *server, c *critic) *pullFlow{
-		"clean pull request": cleanPull, "findings in and out of the diff": findingsPull, "fixed and introduced again": fixedPull,
+		"clean pull request": cleanPull, "findings in and out of the diff": findingsPull, "fixed introduced again and dismissed": fixedPull,
 		"pull request from a fork": forkPull, "head moved": movedPull, "quota gone": spentPull, "own instructions": instructedPull,
 		"pull request of our own": ownPull, "deadline hit": latePull,
 		"closed while it is reviewed": closedPull, "repository renamed": renamedPull,
@@ -238,7 +238,7 @@ func findingsPull(t *testing.T, s *server, _ *critic) *pullFlow {
 	return f
 }
 
-// fixedPull has a finding that is fixed, and comes back.
+// fixedPull has a finding that is fixed, comes back, and is dismissed.
 func fixedPull(t *testing.T, s *server, _ *critic) *pullFlow {
 	f := s.newPullFlow(t, "Nora", nil, "")
 	f.push("topic", map[string]string{"greet.sh": greets(unchecked)})
@@ -253,6 +253,14 @@ func fixedPull(t *testing.T, s *server, _ *critic) *pullFlow {
 	f.push("topic", map[string]string{"greet.sh": greets(unchecked)})
 	f.says("mira", "/review")
 	f.ends(3, report.ReviewCompleted, tally{reviews: 2, remarks: 2, answers: 1, comments: 1, checks: 1})
+
+	f.happens("mira resolves the thread, and leaves the line as it is")
+	remarks, _, err := f.hub.PullRequests.ListComments(t.Context(), f.owner, f.name, f.ticket, nil)
+	must(t, err)
+	_, err = s.sim.Resolve(t.Context(), githubsim.Resolution{Repo: f.repo(), Number: f.ticket, Comment: remarks[len(remarks)-1].GetID(), By: "mira"})
+	must(t, err)
+	f.says("mira", "/review --full")
+	f.ends(4, report.ReviewCompleted, tally{reviews: 2, remarks: 2, answers: 1, comments: 1, checks: 2})
 	return f
 }
 
@@ -433,9 +441,9 @@ func latePull(t *testing.T, _ *server, _ *critic) *pullFlow {
 	return f
 }
 
-// TestLargePullRequest is of 3,500 files with 60,000 lines, renamed files, binaries,
+// TestWhatPeopleSeeOfALargePullRequest is of 3,500 files with 60,000 lines, renamed files, binaries,
 // generated ones and a submodule among them.
-func TestLargePullRequest(t *testing.T) {
+func TestWhatPeopleSeeOfALargePullRequest(t *testing.T) {
 	t.Parallel()
 	s, c := newShore(t), &critic{}
 	s.serveWith(c.agents(t))
