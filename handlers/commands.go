@@ -95,18 +95,28 @@ func (h *Handlers) role(ctx context.Context, t trigger) (forge.Role, error) {
 
 // permitted reports whether a command may be done; if not, that is answered.
 func (h *Handlers) permitted(ctx context.Context, t trigger, spec command.Spec) (bool, error) {
-	admitted, err := h.admit(ctx, t)
-	if err != nil {
+	role, heard, err := h.standing(ctx, t)
+	if err != nil || !heard {
 		return false, err
 	}
+	if role < spec.Role {
+		return false, h.refuse(ctx, t, spec)
+	}
+	return true, nil
+}
+
+// standing is the role of who asks. Who has asked too often is turned away, and not
+// heard.
+func (h *Handlers) standing(ctx context.Context, t trigger) (role forge.Role, heard bool, err error) {
+	admitted, err := h.admit(ctx, t)
+	if err != nil {
+		return role, false, err
+	}
 	if admitted.Over {
-		return false, h.turnAway(ctx, t, admitted)
+		return role, false, h.turnAway(ctx, t, admitted)
 	}
-	role, err := h.role(ctx, t)
-	if err != nil || role >= spec.Role {
-		return err == nil, err
-	}
-	return false, h.refuse(ctx, t, spec)
+	role, err = h.role(ctx, t)
+	return role, err == nil, err
 }
 
 // refuse says which role is needed, once per thread and command.
@@ -125,15 +135,8 @@ func (h *Handlers) correct(ctx context.Context, t trigger, wrong error) error {
 	if !ok {
 		return wrong
 	}
-	admitted, err := h.admit(ctx, t)
-	if err != nil {
-		return err
-	}
-	if admitted.Over {
-		return h.turnAway(ctx, t, admitted)
-	}
-	role, err := h.role(ctx, t)
-	if err != nil {
+	role, heard, err := h.standing(ctx, t)
+	if err != nil || !heard {
 		return err
 	}
 	if role >= forge.Triage {

@@ -22,15 +22,8 @@ func (h reviews) misplaced(ctx context.Context, deliveryID string, payload []byt
 	if err != nil || !typed {
 		return err
 	}
-	admitted, err := h.admit(ctx, t)
-	if err != nil {
-		return err
-	}
-	if admitted.Over {
-		return h.turnAway(ctx, t, admitted)
-	}
-	role, err := h.role(ctx, t)
-	if err != nil {
+	role, heard, err := h.standing(ctx, t)
+	if err != nil || !heard {
 		return err
 	}
 	if thread == 0 || role < forge.Triage { // nobody without a say makes the App write in every thread
