@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -95,6 +96,18 @@ func (c *critic) on(word string, answer func(lens string, req modeltest.Request)
 		c.hear = map[string]func(string, modeltest.Request) *modeltest.Turn{}
 	}
 	c.hear[word] = answer
+}
+
+// hangs lets some lenses of a review never answer.
+func (c *critic) hangs(t *testing.T, word string, lenses ...string) {
+	never := make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	c.on(word, func(lens string, _ modeltest.Request) *modeltest.Turn {
+		if !slices.Contains(lenses, lens) {
+			return nil
+		}
+		return &modeltest.Turn{Wait: never}
+	})
 }
 
 // look is what a lens finds in a diff.

@@ -34,6 +34,7 @@ type flow struct {
 	*testing.T
 	*server
 	owner  string
+	name   string // of the repository
 	hub    *github.Client
 	tokens *ghinstallation.Transport // for git
 	ticket int
@@ -44,8 +45,8 @@ type flow struct {
 // newFlow sets a repository up, with these settings of its own, and a ticket.
 func (s *server) newFlow(t *testing.T, who string, spec githubsim.RepoSpec, settings string) *flow {
 	t.Helper()
-	f := &flow{T: t, server: s, owner: strings.ToLower(who) + "-inc", seen: map[string]string{}}
-	spec.Owner, spec.Name = f.owner, "greeter"
+	f := &flow{T: t, server: s, owner: strings.ToLower(who) + "-inc", name: "greeter", seen: map[string]string{}}
+	spec.Owner, spec.Name = f.owner, f.name
 	files := checked(green)
 	files[".github/slipway.yml"] += settings
 	maps.Copy(files, spec.Files)
@@ -58,14 +59,14 @@ func (s *server) newFlow(t *testing.T, who string, spec githubsim.RepoSpec, sett
 		_, err := s.sim.SetRole(t.Context(), githubsim.RoleSpec{Repo: f.repo(), Login: login, Role: role})
 		must(t, err)
 	}
-	f.tokens, f.hub = client(t, githubsim.Remote{URL: s.sim.URL()}, f.owner, "greeter")
+	f.tokens, f.hub = client(t, githubsim.Remote{URL: s.sim.URL()}, f.owner, f.name)
 	opened, err := s.sim.OpenTicket(t.Context(), githubsim.TicketSpec{Repo: f.repo(), Title: "Greet " + who, Body: "By name.", By: "mira"})
 	must(t, err)
 	f.ticket = opened.Number
 	return f
 }
 
-func (f *flow) repo() string { return f.owner + "/greeter" }
+func (f *flow) repo() string { return f.owner + "/" + f.name }
 
 // says comments on the ticket.
 func (f *flow) says(by, body string) {
@@ -162,12 +163,12 @@ func abridged(text string) string {
 func (f *flow) shown() map[string]string {
 	f.Helper()
 	all := map[string]string{}
-	issue, _, err := f.hub.Issues.Get(f.Context(), f.owner, "greeter", f.ticket)
+	issue, _, err := f.hub.Issues.Get(f.Context(), f.owner, f.name, f.ticket)
 	must(f.T, err)
 	for _, l := range issue.Labels {
 		all["0 label"] += l.GetName() + "\n"
 	}
-	reactions, _, err := f.hub.Reactions.ListIssueReactions(f.Context(), f.owner, "greeter", f.ticket, nil)
+	reactions, _, err := f.hub.Reactions.ListIssueReactions(f.Context(), f.owner, f.name, f.ticket, nil)
 	must(f.T, err)
 	if len(reactions) > 0 {
 		all["0 reactions to the ticket"] = contents(reactions)
@@ -179,7 +180,7 @@ func (f *flow) shown() map[string]string {
 			all[fmt.Sprintf("1-%09d reactions to %q of %s", c.GetID(), c.GetBody(), by)] = put
 		}
 	}
-	pulls, _, err := f.hub.PullRequests.List(f.Context(), f.owner, "greeter", &github.PullRequestListOptions{State: "all"})
+	pulls, _, err := f.hub.PullRequests.List(f.Context(), f.owner, f.name, &github.PullRequestListOptions{State: "all"})
 	must(f.T, err)
 	for _, p := range pulls {
 		f.pull(all, p)
@@ -196,7 +197,7 @@ func (f *flow) pull(all map[string]string, p *github.PullRequest) {
 	f.checks(all, head, "")
 	f.said(all, n)
 	for sha := head; sha != p.GetBase().GetSHA(); {
-		c, _, err := f.hub.Repositories.GetCommit(f.Context(), f.owner, "greeter", sha, nil)
+		c, _, err := f.hub.Repositories.GetCommit(f.Context(), f.owner, f.name, sha, nil)
 		must(f.T, err)
 		all[fmt.Sprintf("6 commits of pull request %d", n)] += fmt.Sprintf("%s by %s <%s>\n\n%s\n\n", sha, c.GetCommit().GetAuthor().GetName(), c.GetCommit().GetAuthor().GetEmail(), c.GetCommit().GetMessage())
 		if sha != head {
@@ -209,7 +210,7 @@ func (f *flow) pull(all map[string]string, p *github.PullRequest) {
 // checks are the newest check runs on a commit.
 func (f *flow) checks(all map[string]string, commit, of string) {
 	f.Helper()
-	runs, _, err := f.hub.Checks.ListCheckRunsForRef(f.Context(), f.owner, "greeter", commit, nil)
+	runs, _, err := f.hub.Checks.ListCheckRunsForRef(f.Context(), f.owner, f.name, commit, nil)
 	must(f.T, err)
 	for _, r := range runs.CheckRuns {
 		if r.GetApp().GetSlug() != "slipway" {
@@ -227,7 +228,7 @@ func (f *flow) annotations(r *github.CheckRun) (told string) {
 	if r.GetOutput().GetAnnotationsCount() == 0 {
 		return ""
 	}
-	all, _, err := f.hub.Checks.ListCheckRunAnnotations(f.Context(), f.owner, "greeter", r.GetID(), nil)
+	all, _, err := f.hub.Checks.ListCheckRunAnnotations(f.Context(), f.owner, f.name, r.GetID(), nil)
 	must(f.T, err)
 	for _, a := range all {
 		told += fmt.Sprintf("\n\nbeside %s:%d, as %s: %s\n%s", a.GetPath(), a.GetStartLine(), a.GetAnnotationLevel(), a.GetTitle(), a.GetMessage())
@@ -239,14 +240,14 @@ func (f *flow) annotations(r *github.CheckRun) (told string) {
 // thread GitHub makes a review without a text of its own.
 func (f *flow) said(all map[string]string, pull int) {
 	f.Helper()
-	reviews, _, err := f.hub.PullRequests.ListReviews(f.Context(), f.owner, "greeter", pull, nil)
+	reviews, _, err := f.hub.PullRequests.ListReviews(f.Context(), f.owner, f.name, pull, nil)
 	must(f.T, err)
 	for _, r := range reviews {
 		if r.GetUser().GetLogin() == "slipway[bot]" && r.GetBody() != "" {
 			all[fmt.Sprintf("7-%09d review, %s", r.GetID(), r.GetState())] = fmt.Sprintf("of %s\n\n%s", r.GetCommitID(), r.GetBody())
 		}
 	}
-	remarks, _, err := f.hub.PullRequests.ListComments(f.Context(), f.owner, "greeter", pull, nil)
+	remarks, _, err := f.hub.PullRequests.ListComments(f.Context(), f.owner, f.name, pull, nil)
 	must(f.T, err)
 	for _, m := range remarks {
 		place, what := fmt.Sprintf("%s:%d", m.GetPath(), m.GetLine()), "remark"
@@ -259,7 +260,7 @@ func (f *flow) said(all map[string]string, pull int) {
 		key := fmt.Sprintf("8-%09d %s at %s, %s", m.GetID(), what, place, m.GetSide())
 		if m.GetUser().GetLogin() == "slipway[bot]" {
 			all[key] = m.GetBody()
-		} else if put, _, err := f.hub.Reactions.ListPullRequestCommentReactions(f.Context(), f.owner, "greeter", m.GetID(), nil); err == nil && len(put) > 0 {
+		} else if put, _, err := f.hub.Reactions.ListPullRequestCommentReactions(f.Context(), f.owner, f.name, m.GetID(), nil); err == nil && len(put) > 0 {
 			all[fmt.Sprintf("8-%09d reactions to %q of %s", m.GetID(), m.GetBody(), m.GetUser().GetLogin())] = contents(put)
 		}
 	}
@@ -267,14 +268,14 @@ func (f *flow) said(all map[string]string, pull int) {
 
 func (f *flow) comments() []*github.IssueComment {
 	f.Helper()
-	all, _, err := f.hub.Issues.ListComments(f.Context(), f.owner, "greeter", f.ticket, &github.IssueListCommentsOptions{ListOptions: github.ListOptions{PerPage: 100}})
+	all, _, err := f.hub.Issues.ListComments(f.Context(), f.owner, f.name, f.ticket, &github.IssueListCommentsOptions{ListOptions: github.ListOptions{PerPage: 100}})
 	must(f.T, err)
 	return all
 }
 
 func (f *flow) reactions(comment int64) string {
 	f.Helper()
-	all, _, err := f.hub.Reactions.ListIssueCommentReactions(f.Context(), f.owner, "greeter", comment, nil)
+	all, _, err := f.hub.Reactions.ListIssueCommentReactions(f.Context(), f.owner, f.name, comment, nil)
 	must(f.T, err)
 	return contents(all)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -72,12 +73,35 @@ func (f *pullFlow) opens(by, head, title string) {
 // tells what happens beside what people type.
 func (f *pullFlow) happens(what string) { fmt.Fprintf(&f.told, "# %s\n\n", what) }
 
-// looked are the reviews of the pull request, the newest first.
+// looked are the reviews of the pull request, the newest first, by whatever name
+// its repository had.
 func (f *pullFlow) looked() []queue.Job {
 	f.Helper()
-	jobs, err := f.store.List(f.Context(), queue.Query{Kinds: []string{pipeline.KindReview}, Key: fmt.Sprintf("%s#%d", f.repo(), f.ticket)})
-	must(f.T, err)
-	return jobs
+	return slices.DeleteFunc(f.jobs(pipeline.KindReview), func(j queue.Job) bool {
+		var r pipeline.ReviewRequest
+		must(f.T, json.Unmarshal(j.Payload, &r))
+		return r.Repo.Owner != f.owner || r.Pull != f.ticket
+	})
+}
+
+// waitsForTests returns when all lenses but one have answered.
+func (f *pullFlow) waitsForTests() {
+	f.Helper()
+	f.until("answer of nine lenses", func() bool {
+		all := f.looked()
+		if len(all) == 0 || all[0].State.Finished() {
+			return false
+		}
+		entries, err := f.store.Entries(f.Context(), all[0].ID, 0)
+		must(f.T, err)
+		answered := 0
+		for _, e := range entries {
+			if strings.HasPrefix(e.Key, "review/") && strings.HasSuffix(e.Key, "/lens") {
+				answered++
+			}
+		}
+		return answered == 9
+	})
 }
 
 // A tally is how much of each there is to see on a pull request: of check runs
@@ -120,14 +144,14 @@ func (f *pullFlow) tally() (n tally) {
 			n.comments++
 		}
 	}
-	reviews, _, err := f.hub.PullRequests.ListReviews(ctx, f.owner, "greeter", f.ticket, nil)
+	reviews, _, err := f.hub.PullRequests.ListReviews(ctx, f.owner, f.name, f.ticket, nil)
 	must(f.T, err)
 	for _, r := range reviews {
 		if r.GetUser().GetLogin() == "slipway[bot]" && r.GetBody() != "" {
 			n.reviews++
 		}
 	}
-	remarks, _, err := f.hub.PullRequests.ListComments(ctx, f.owner, "greeter", f.ticket, nil)
+	remarks, _, err := f.hub.PullRequests.ListComments(ctx, f.owner, f.name, f.ticket, nil)
 	must(f.T, err)
 	for _, m := range remarks {
 		switch {
@@ -138,9 +162,9 @@ func (f *pullFlow) tally() (n tally) {
 			n.remarks++
 		}
 	}
-	pull, _, err := f.hub.PullRequests.Get(ctx, f.owner, "greeter", f.ticket)
+	pull, _, err := f.hub.PullRequests.Get(ctx, f.owner, f.name, f.ticket)
 	must(f.T, err)
-	checks, _, err := f.hub.Checks.ListCheckRunsForRef(ctx, f.owner, "greeter", pull.GetHead().GetSHA(), &github.ListCheckRunsOptions{
+	checks, _, err := f.hub.Checks.ListCheckRunsForRef(ctx, f.owner, f.name, pull.GetHead().GetSHA(), &github.ListCheckRunsOptions{
 		CheckName: github.String(pipeline.ReviewCheckName), Filter: github.String("all"),
 	})
 	must(f.T, err)
@@ -169,9 +193,10 @@ func TestWhatPeopleSeeOfReviews(t *testing.T) {
 	s.serveWith(c.agents(t), func(e *pipeline.Engine) { e.CIGrace = time.Second })
 	var flows sync.WaitGroup
 	for name, story := range map[string]func(t *testing.T, s *server, c *critic) *pullFlow{
-		"clean pull request": cleanPull, "findings in and out of the diff": findingsPull, "fixed and introduced again": fixedPull,
+		"clean pull request": cleanPull, "findings in and out of the diff": findingsPull, "fixed introduced again and dismissed": fixedPull,
 		"pull request from a fork": forkPull, "head moved": movedPull, "quota gone": spentPull, "own instructions": instructedPull,
 		"pull request of our own": ownPull, "deadline hit": latePull,
+		"closed while it is reviewed": closedPull, "repository renamed": renamedPull,
 	} {
 		flows.Go(func() { // however few cores there are: they wait for git
 			t.Run(name, func(t *testing.T) { story(t, s, c).tells() })
@@ -213,7 +238,7 @@ func findingsPull(t *testing.T, s *server, _ *critic) *pullFlow {
 	return f
 }
 
-// fixedPull has a finding that is fixed, and comes back.
+// fixedPull has a finding that is fixed, comes back, and is dismissed.
 func fixedPull(t *testing.T, s *server, _ *critic) *pullFlow {
 	f := s.newPullFlow(t, "Nora", nil, "")
 	f.push("topic", map[string]string{"greet.sh": greets(unchecked)})
@@ -228,6 +253,14 @@ func fixedPull(t *testing.T, s *server, _ *critic) *pullFlow {
 	f.push("topic", map[string]string{"greet.sh": greets(unchecked)})
 	f.says("mira", "/review")
 	f.ends(3, report.ReviewCompleted, tally{reviews: 2, remarks: 2, answers: 1, comments: 1, checks: 1})
+
+	f.happens("mira resolves the thread, and leaves the line as it is")
+	remarks, _, err := f.hub.PullRequests.ListComments(t.Context(), f.owner, f.name, f.ticket, nil)
+	must(t, err)
+	_, err = s.sim.Resolve(t.Context(), githubsim.Resolution{Repo: f.repo(), Number: f.ticket, Comment: remarks[len(remarks)-1].GetID(), By: "mira"})
+	must(t, err)
+	f.says("mira", "/review --full")
+	f.ends(4, report.ReviewCompleted, tally{reviews: 2, remarks: 2, answers: 1, comments: 1, checks: 2})
 	return f
 }
 
@@ -352,20 +385,54 @@ func ownPull(t *testing.T, s *server, c *critic) *pullFlow {
 	return f
 }
 
+// closedPull is closed while one review is at work and one of a later commit waits.
+func closedPull(t *testing.T, s *server, c *critic) *pullFlow {
+	f := s.newPullFlow(t, "Viktor", nil, "")
+	c.hangs(t, "Greet Viktor", "Tests")
+	f.push("topic", map[string]string{"greet.sh": greets(unchecked)})
+	f.opens("mira", "topic", "Greet Viktor")
+	f.says("mira", "/review")
+	f.waitsForTests()
+	f.happens("mira pushes")
+	f.push("topic", map[string]string{"greet.sh": greets(`echo "hello ${name:?}"`)})
+	f.says("mira", "/review")
+	f.until("second review", func() bool { return len(f.looked()) == 2 })
+	f.happens("mira closes the pull request")
+	_, err := s.sim.EditTicket(t.Context(), githubsim.TicketEdit{Repo: f.repo(), Number: f.ticket, State: github.String("closed"), By: "mira"})
+	must(t, err)
+	f.ends(2, report.ReviewCanceled, tally{comments: 1})
+	return f
+}
+
+// renamedPull is in a repository that gets another name between two reviews, and in
+// the middle of the second. Asked again, it goes on with what the first one said.
+func renamedPull(t *testing.T, s *server, c *critic) *pullFlow {
+	f := s.newPullFlow(t, "Wanda", nil, "")
+	f.push("topic", map[string]string{"greet.sh": greets(unchecked)})
+	f.opens("mira", "topic", "Greet Wanda")
+	f.says("mira", "/review")
+	f.ends(1, report.ReviewCompleted, tally{reviews: 1, remarks: 1, comments: 1, checks: 1})
+	c.hangs(t, "Greet Wanda", "Tests")
+	f.says("mira", "/review --full")
+	f.waitsForTests()
+	f.happens("mira renames the repository to welcomer")
+	_, err := s.sim.Rename(t.Context(), githubsim.Renaming{Repo: f.repo(), Name: "welcomer", By: "mira"})
+	must(t, err)
+	f.name = "welcomer"
+	f.ends(2, report.ReviewCanceled, tally{reviews: 1, remarks: 1, comments: 1, checks: 2})
+	c.on("Greet Wanda", func(string, modeltest.Request) *modeltest.Turn { return nil })
+	f.says("mira", "/review")
+	f.ends(3, report.ReviewCompleted, tally{reviews: 1, remarks: 1, comments: 1, checks: 3})
+	return f
+}
+
 // latePull has one lens, and then the audit, that never answer: what the other
 // lenses found is verified and posted, and what is missing is named. It waits for
 // the end of the review's time, of which the rest needs a moment.
 func latePull(t *testing.T, _ *server, _ *critic) *pullFlow {
 	s, c := newShore(t), &critic{}
 	s.serveWith(c.agents(t), func(e *pipeline.Engine) { e.Defaults.Review.Timeout = 30 * time.Second })
-	never := make(chan struct{})
-	t.Cleanup(func() { close(never) })
-	c.on("Greet Tomas", func(lens string, _ modeltest.Request) *modeltest.Turn {
-		if lens == "Tests" || lens == "Audit" {
-			return &modeltest.Turn{Wait: never}
-		}
-		return nil
-	})
+	c.hangs(t, "Greet Tomas", "Tests", "Audit")
 	f := s.newPullFlow(t, "Tomas", nil, "")
 	f.push("topic", map[string]string{"greet.sh": greets(unchecked)})
 	f.opens("mira", "topic", "Greet Tomas")
@@ -374,9 +441,9 @@ func latePull(t *testing.T, _ *server, _ *critic) *pullFlow {
 	return f
 }
 
-// TestLargePullRequest is of 3,500 files with 60,000 lines, renamed files, binaries,
+// TestWhatPeopleSeeOfALargePullRequest is of 3,500 files with 60,000 lines, renamed files, binaries,
 // generated ones and a submodule among them.
-func TestLargePullRequest(t *testing.T) {
+func TestWhatPeopleSeeOfALargePullRequest(t *testing.T) {
 	t.Parallel()
 	s, c := newShore(t), &critic{}
 	s.serveWith(c.agents(t))

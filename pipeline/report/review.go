@@ -172,6 +172,8 @@ func ReviewTitle(r Review) string {
 		return "Reviewing"
 	case r.State == ReviewFailed:
 		return "The review could not be done"
+	case r.State == ReviewCanceled && len(r.Files) == 0:
+		return "Cancelled before anything was reviewed"
 	case r.State == ReviewCanceled:
 		return "Cancelled: reviewed " + tail
 	case !r.Whole():
