@@ -82,7 +82,7 @@ func refusedText(typed string, need forge.Role) string {
 
 func givenUpText(typed string, cause error) string {
 	return fmt.Sprintf("%s could not be handled, and the server gave up: %s\n\n"+
-		"Nothing was started; do the same again, and tell whoever runs this server.", typed, code(cause.Error()))
+		"What it had begun goes on: ask how it stands before you do the same again, and tell whoever runs this server.", typed, code(cause.Error()))
 }
 
 // nothingOpenText answers a command to a build that is not there.

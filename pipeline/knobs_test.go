@@ -137,7 +137,7 @@ var knobs = map[string]knob{
 	},
 	"review.severity":       {shown: "pipeline/fixing_test.go TestFindingsAreFixedOrStand"},
 	"review.min_confidence": {shown: "pipeline/fixing_test.go TestFindingsAreFixedOrStand"},
-	"review.label":          {shown: "cmd/slipway/review_github_test.go TestReviewOnGitHub"},
+	"review.label":          {shown: "cmd/slipway/review_flows_test.go TestWhatPeopleSeeOfReviews"},
 	"review.auto":           {shown: "handlers/review_test.go TestReviewsByThemselves"},
 	"review.max_findings":   {shown: "pipeline/reviewing_test.go TestReviewKnobs"},
 	"review.minutes":        {shown: "pipeline/reviewing_test.go TestReviewThatIsNotWholeIsNeverGreen"},

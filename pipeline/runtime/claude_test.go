@@ -66,11 +66,13 @@ func suiteModel(c runtimetest.Case) modeltest.Script {
 }
 
 func TestClaudeConforms(t *testing.T) {
+	t.Parallel()
 	modeltest.Claude(t)
 	runtimetest.Run(t, claudes(bubblewrap(t)), claudeOptions)
 }
 
 func TestClaudeLeavesNoProcess(t *testing.T) {
+	t.Parallel()
 	modeltest.Claude(t)
 	runtimetest.RunEndings(t, claudes(bubblewrap(t)), runtimetest.Endings(20), claudeOptions)
 }
@@ -149,6 +151,7 @@ func lastResults(model *modeltest.Server) []modeltest.Result {
 const answerSchema = `{"type":"object","properties":{"answer":{"type":"integer"}},"required":["answer"]}`
 
 func TestClaudeClassifiesFailures(t *testing.T) {
+	t.Parallel()
 	modeltest.Claude(t)
 	b := bubblewrap(t)
 	for _, row := range []struct {

@@ -82,11 +82,13 @@ func codex(t *testing.T, b *sandbox.Box, script modeltest.Script) (*runtime.Code
 }
 
 func TestCodexConforms(t *testing.T) {
+	t.Parallel()
 	modeltest.Codex(t)
 	runtimetest.Run(t, codexes(bubblewrap(t)), codexOptions)
 }
 
 func TestCodexLeavesNoProcess(t *testing.T) {
+	t.Parallel()
 	modeltest.Codex(t)
 	runtimetest.RunEndings(t, codexes(bubblewrap(t)), runtimetest.Endings(10), codexOptions)
 }
@@ -277,6 +279,7 @@ func TestCodexRefusesAHomeThatItsSandboxCannotUse(t *testing.T) {
 }
 
 func TestCodexClassifiesFailures(t *testing.T) {
+	t.Parallel()
 	modeltest.Codex(t)
 	b := bubblewrap(t)
 	for _, row := range []struct {

@@ -14,12 +14,14 @@ import (
 )
 
 func TestCommandConforms(t *testing.T) {
+	t.Parallel()
 	inEachSandbox(t, func(t *testing.T, b *sandbox.Box) {
 		runtimetest.Run(t, programs(b), runtimetest.Options{})
 	})
 }
 
 func TestCommandLeavesNoProcess(t *testing.T) {
+	t.Parallel()
 	inEachSandbox(t, func(t *testing.T, b *sandbox.Box) {
 		runtimetest.RunEndings(t, programs(b), runtimetest.Soak, runtimetest.Options{Idle: time.Second, Many: 16})
 	})

@@ -99,18 +99,21 @@ func openCodeCall(t *testing.T) runtime.Call {
 }
 
 func TestOpenCodeConforms(t *testing.T) {
+	t.Parallel()
 	modeltest.OpenCode(t)
 	b := bubblewrap(t)
 	runtimetest.Run(t, opencodes(b), openCodeOptions(t, b))
 }
 
 func TestOpenCodeLeavesNoProcess(t *testing.T) {
+	t.Parallel()
 	modeltest.OpenCode(t)
 	b := bubblewrap(t)
 	runtimetest.RunEndings(t, opencodes(b), runtimetest.Endings(6), openCodeOptions(t, b))
 }
 
 func TestOpenCodeClassifiesFailures(t *testing.T) {
+	t.Parallel()
 	modeltest.OpenCode(t)
 	b := bubblewrap(t)
 	for _, row := range []struct {
@@ -282,6 +285,7 @@ func openCodeTraps(t *testing.T, dir string) {
 // A repository, and a HOME that an agent had before, can bring settings that the
 // CLI would execute. The bait proves that the traps work.
 func TestOpenCodeStartsNothingOfAHostileRepository(t *testing.T) {
+	t.Parallel()
 	modeltest.OpenCode(t)
 	b := bubblewrap(t)
 	c := openCodeCall(t)

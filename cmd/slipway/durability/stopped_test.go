@@ -1,12 +1,14 @@
 package durability_test
 
 import (
+	"context"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/report"
+	"github.com/slipway-dev/slipway/queue"
 )
 
 // TestAStoppedServerLosesItsBuild stops a server beyond its lease while an agent
@@ -29,7 +31,7 @@ func TestAStoppedServerLosesItsBuild(t *testing.T) {
 		return "the coder is not at work"
 	})
 	first := h.server
-	first.signal(t, syscall.SIGSTOP)
+	h.stop(t, first)
 	t.Cleanup(func() { _ = first.cmd.Process.Signal(syscall.SIGCONT) }) // it may have ended
 	stopped := h.build(t)
 	h.listen = freeAddress(t)
@@ -61,4 +63,20 @@ func TestAStoppedServerLosesItsBuild(t *testing.T) {
 	if b := h.account(t); b.State != report.Succeeded || b.Pull == nil {
 		t.Errorf("the build is %s (%s)", b.State, b.Cause)
 	}
+}
+
+// stop stops a process where it does not hold the store's lock: what it holds
+// then, nobody gets before it goes on.
+func (h *hub) stop(t *testing.T, p *process) {
+	t.Helper()
+	eventually(t, longRun, func() string {
+		p.signal(t, syscall.SIGSTOP)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := h.store.Take(ctx, "stopped", 1, queue.Limit{{Max: 1000, Per: time.Hour}}); err != nil {
+			p.signal(t, syscall.SIGCONT)
+			return "it stops while it writes: " + err.Error()
+		}
+		return ""
+	})
 }
