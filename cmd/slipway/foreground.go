@@ -38,7 +38,7 @@ func (f *foreground) run(ctx context.Context, work func(context.Context, *queue.
 		if lerr != nil {
 			return lerr
 		}
-		if state != queue.Parked {
+		if state != queue.Parked && state != queue.Queued { // what was queued was woken since
 			return err
 		}
 		if f.store.Wait(ctx, f.kind()) != nil {

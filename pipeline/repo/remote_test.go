@@ -159,8 +159,13 @@ func TestTheTokenIsInNoArgumentEnvironmentOrConfiguration(t *testing.T) {
 
 func TestCredentialFilesAreForTheirOwnerOnly(t *testing.T) {
 	s, m := newServer(t), onlyMirror(t)
-	var seen []string
+	var (
+		mu   sync.Mutex // the server answers each connection in a goroutine of its own
+		seen []string
+	)
 	s.before = func(*http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
 		dirs, _ := filepath.Glob(filepath.Join(m.private(), "credentials", "*")) // a fixed pattern
 		for _, dir := range dirs {
 			for _, path := range []string{filepath.Join(dir, "token"), dir} {
@@ -171,6 +176,8 @@ func TestCredentialFilesAreForTheirOwnerOnly(t *testing.T) {
 		}
 	}
 	_ = ok[string](t)(m.RemoteHead(t.Context(), s.remote, "main"))
+	mu.Lock()
+	defer mu.Unlock()
 	if len(seen) < 2 || seen[0] != "-rw-------" || seen[1] != "-rwx------" {
 		t.Errorf("modes %v", seen)
 	}
@@ -180,8 +187,13 @@ func TestCredentialFilesAreForTheirOwnerOnly(t *testing.T) {
 
 func TestTheTokenIsNotSentElsewhere(t *testing.T) {
 	m := onlyMirror(t)
-	var got []string
+	var (
+		mu  sync.Mutex
+		got []string
+	)
 	ask := func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
 		if auth := r.Header.Get("Authorization"); auth != "" {
 			got = append(got, auth)
 		}
@@ -198,6 +210,8 @@ func TestTheTokenIsNotSentElsewhere(t *testing.T) {
 	if !errors.Is(err, ErrDenied) {
 		t.Errorf("got %v, want ErrDenied", err)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	if len(got) > 0 {
 		t.Errorf("the other host was sent %q", got)
 	}
