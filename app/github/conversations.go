@@ -24,6 +24,15 @@ const conversationsQuery = `query($owner: String!, $name: String!, $number: Int!
 
 const resolveMutation = `mutation($id: ID!) { resolveReviewThread(input: {threadId: $id}) { thread { isResolved } } }`
 
+// conversationsOf are the variables of conversationsQuery. After is the cursor of
+// the page before, and absent for the first.
+type conversationsOf struct {
+	Owner  string `json:"owner"`
+	Name   string `json:"name"`
+	Number int    `json:"number"`
+	After  string `json:"after,omitempty"`
+}
+
 // A conversation is a thread in GraphQL's shape.
 type conversation struct {
 	ID         string   `json:"id"`
@@ -59,7 +68,7 @@ func (r *Repository) Conversations(ctx context.Context, pull int) ([]forge.Conve
 	var out []forge.Conversation
 	err = r.call(ctx, fmt.Sprintf("list the threads of #%d", pull), func(ctx context.Context, c *github.Client) error {
 		out = nil
-		variables := map[string]any{"owner": r.repo.Owner, "name": r.repo.Name, "number": pull}
+		variables := conversationsOf{Owner: r.repo.Owner, Name: r.repo.Name, Number: pull}
 		for {
 			var page struct {
 				Repository struct {
@@ -86,7 +95,7 @@ func (r *Repository) Conversations(ctx context.Context, pull int) ([]forge.Conve
 			if !threads.PageInfo.HasNextPage {
 				return nil
 			}
-			variables["after"] = threads.PageInfo.EndCursor
+			variables.After = threads.PageInfo.EndCursor
 		}
 	})
 	return out, err
@@ -109,19 +118,21 @@ func (r *Repository) Resolve(ctx context.Context, t forge.Conversation) error {
 	g := &group{app: r.app, repo: r.repo, may: resolveMay}
 	defer g.close(ctx)
 	return g.do(ctx, "resolve a thread of a review", func(ctx context.Context, c *github.Client) error {
-		return graph(ctx, c, resolveMutation, map[string]any{"id": t.ID}, nil)
+		return graph(ctx, c, resolveMutation, struct {
+			ID string `json:"id"`
+		}{t.ID}, nil)
 	})
 }
 
 // graph sends one document, and reads its data where into is not nil. GitHub
 // refuses in an answer whose status is 200: that is made the refusal that REST
 // would have given.
-func graph(ctx context.Context, c *github.Client, document string, variables map[string]any, into any) error {
+func graph(ctx context.Context, c *github.Client, document string, variables, into any) error {
 	// On GitHub itself GraphQL is beside REST's root; on Enterprise Server it is
 	// beside the version that is REST's root there.
 	req, err := c.NewRequest(http.MethodPost, "../graphql", struct {
-		Query     string         `json:"query"`
-		Variables map[string]any `json:"variables"`
+		Query     string `json:"query"`
+		Variables any    `json:"variables"`
 	}{document, variables})
 	if err != nil {
 		return err
