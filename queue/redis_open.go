@@ -21,34 +21,42 @@ func dial(address string) (redis.UniversalClient, error) {
 	quiet()
 	scheme, _, _ := strings.Cut(address, "://")
 	base, form, _ := strings.Cut(scheme, "+")
-	address = strings.Replace(address, scheme, base, 1)
-	switch {
-	case base != "redis" && base != "rediss":
+	if base != "redis" && base != "rediss" {
 		return nil, errors.New("its address must begin with redis:// or rediss://, or with redis+sentinel:// or redis+cluster://")
-	case form == "":
-		o, err := redis.ParseURL(address)
+	}
+	u, err := url.Parse(strings.Replace(address, scheme, base, 1))
+	if err != nil {
+		return nil, discreet(err)
+	}
+	secure, err := takeTLS(u)
+	if err != nil {
+		return nil, err
+	}
+	switch form {
+	case "":
+		o, err := redis.ParseURL(u.String())
 		if err != nil {
 			return nil, discreet(err)
 		}
-		o.DisableIdentity, o.ContextTimeoutEnabled = true, true
+		o.DisableIdentity, o.ContextTimeoutEnabled, o.Dialer = true, true, dialTLS(secure, o.DialTimeout)
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return redis.NewClient(o), nil
-	case form == "sentinel":
-		o, err := redis.ParseFailoverURL(address)
+	case "sentinel":
+		o, err := redis.ParseFailoverURL(u.String())
 		if err != nil {
 			return nil, discreet(err)
 		}
 		if o.MasterName == "" {
 			return nil, errors.New("the address of a Sentinel needs ?master_name=")
 		}
-		o.DisableIdentity, o.ContextTimeoutEnabled = true, true
+		o.DisableIdentity, o.ContextTimeoutEnabled, o.Dialer = true, true, dialTLS(secure, o.DialTimeout)
 		return redis.NewFailoverClient(o), nil
-	case form == "cluster":
-		o, err := redis.ParseClusterURL(address)
+	case "cluster":
+		o, err := redis.ParseClusterURL(u.String())
 		if err != nil {
 			return nil, discreet(err)
 		}
-		o.DisableIdentity, o.ContextTimeoutEnabled = true, true
+		o.DisableIdentity, o.ContextTimeoutEnabled, o.Dialer = true, true, dialTLS(secure, o.DialTimeout)
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return redis.NewClusterClient(o), nil
 	}
@@ -63,16 +71,6 @@ type redisLog struct{}
 // Printf implements the library's logger.
 func (redisLog) Printf(ctx context.Context, format string, v ...any) {
 	slog.DebugContext(ctx, fmt.Sprintf(format, v...))
-}
-
-// CheckRedisURL says what is wrong with the address of a Redis, without
-// connecting to it and without repeating its password.
-func CheckRedisURL(address string) error {
-	client, err := dial(address)
-	if err != nil {
-		return err
-	}
-	return client.Close()
 }
 
 // discreet drops the address from an error.

@@ -5,12 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -90,18 +85,8 @@ func TestRedis(t *testing.T) {
 
 // A node of a cluster refuses a script that touches a key of another slot.
 func TestRedisCluster(t *testing.T) {
-	r := queuetest.StartRedis(t, "--cluster-enabled", "yes")
-	c := r.Client()
-	defer c.Close() //nolint:errcheck // opened to look at
-	if err := c.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for !strings.Contains(c.ClusterInfo(t.Context()).Val(), "cluster_state:ok") {
-		if t.Context().Err() != nil {
-			t.Fatal("the cluster does not come up")
-		}
-	}
-	queuetest.Run(t, opens("redis+cluster://"+r.Addr()))
+	node := queuetest.StartCluster(t, 1)[0]
+	queuetest.Run(t, opens("redis+cluster://"+node.Addr()))
 }
 
 // wantTagged checks that every key begins with one tag in braces.
@@ -190,46 +175,6 @@ func TestOpeningRedis(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestRedisBehindASentinel(t *testing.T) {
-	r := queuetest.StartRedis(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	conf := filepath.Join(t.TempDir(), "sentinel.conf")
-	if err := os.WriteFile(conf, fmt.Appendf(nil, "port %s\nbind 127.0.0.1\nsentinel monitor store %s 1\n", port, strings.Replace(r.Addr(), ":", " ", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("redis-server", conf, "--sentinel")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for ctx := t.Context(); ; {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = c.Close()
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatal(err)
-		}
-	}
-	url := "redis+sentinel://" + addr + "?master_name=store"
-	s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{URL: url, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close() //nolint:errcheck // nothing is left to settle
-	put(t, s, "a")
-	lookUp(t, s, "a")
 }
 
 // Redis goes away while a worker has a step to record: the step waits.

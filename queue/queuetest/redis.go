@@ -27,18 +27,24 @@ type Redis struct {
 func StartRedis(t testing.TB, args ...string) *Redis {
 	t.Helper()
 	sandboxtest.Need(t, "redis-server")
+	r := &Redis{t: t, port: FreePort(t), dir: t.TempDir(), args: args}
+	r.Start()
+	t.Cleanup(r.Kill)
+	return r
+}
+
+// FreePort is a port of this host that nobody listens on now.
+func FreePort(t testing.TB) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	r := &Redis{t: t, port: port, dir: t.TempDir(), args: args}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r.Start()
-	t.Cleanup(r.Kill)
-	return r
+	return port
 }
 
 // Start starts it again, with what it has kept, and waits until it answers.
