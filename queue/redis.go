@@ -77,6 +77,9 @@ func OpenRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 		return nil, fmt.Errorf("open Redis: %w", err)
 	}
 	err = inspect(ctx, s.client, s.log)
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		err = fmt.Errorf("%w; %s", err, rightsAdvice)
+	}
 	if err == nil {
 		err = s.start(ctx, o.Dir)
 	}

@@ -99,6 +99,9 @@ func inspect(ctx context.Context, client redis.UniversalClient, log *slog.Logger
 	if err := judgeVersion(info); err != nil {
 		return err
 	}
+	if err := checkRights(ctx, client); err != nil {
+		return err
+	}
 	asked := time.Now()
 	there, err := client.Time(ctx).Result()
 	if err != nil {

@@ -6,7 +6,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,8 +74,9 @@ func TestRedisInMiniature(t *testing.T) {
 }
 
 func TestRedis(t *testing.T) {
-	r := queuetest.StartRedis(t)
-	queuetest.Run(t, opens(r.URL()))
+	rule := ruleOfTheDocs(t)
+	r := queuetest.StartRedis(t, slices.Concat([]string{"--user"}, rule, ofTests)...)
+	queuetest.Run(t, opens("redis://slipway:PASSWORD@"+r.Addr()))
 	c := r.Client()
 	defer c.Close() //nolint:errcheck // opened to look at
 	keys, err := c.Keys(t.Context(), "*").Result()
@@ -81,12 +84,89 @@ func TestRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantTagged(t, keys)
+	smoke(t, "redis://slipway:PASSWORD@"+r.Addr()+"/1")
+	wantUsed(t, r, rule)
+}
+
+// ofTests are the keys and channels that a user needs beside those of the docs
+// where many stores of tests share a server.
+var ofTests = []string{"~{test-*}:*", "&{test-*}:bell"}
+
+// ruleOfTheDocs is the user that docs/deploy.md tells people to make.
+func ruleOfTheDocs(t *testing.T) []string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^ACL SETUSER (slipway on >PASSWORD .*)$`).FindSubmatch(page)
+	if found == nil {
+		t.Fatal("docs/deploy.md makes no user")
+	}
+	return strings.Fields(string(found[1]))
+}
+
+// wantUsed checks that nothing is allowed for no use.
+func wantUsed(t *testing.T, r *queuetest.Redis, rule []string) {
+	t.Helper()
+	c := r.Client()
+	defer c.Close() //nolint:errcheck // opened to look at
+	stats, err := c.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := []string{"cluster|slots", "asking", "ping"} // a Cluster, one that moves slots, a connection that is quiet for seconds
+	for _, word := range rule {
+		name, granted := strings.CutPrefix(word, "+")
+		if granted && !slices.Contains(elsewhere, name) && !strings.Contains(stats, "cmdstat_"+name+":") {
+			t.Errorf("docs/deploy.md allows %s, which nothing needs", name)
+		}
+	}
+}
+
+// Who lacks a right is told which, before there is work.
+func TestRedisOfAUserWhoLacksARight(t *testing.T) {
+	rule := ruleOfTheDocs(t)
+	for name, c := range map[string]struct {
+		taken []string // from the docs' rule
+		given []string
+		fails []string
+	}{
+		"a command of a script":     {taken: []string{"+zadd", "+hset"}, fails: []string{"may not run hset, zadd on keys {slipway}:*"}},
+		"the scripts":               {taken: []string{"+evalsha"}, fails: []string{"'evalsha'"}},
+		"what begins a new script":  {taken: []string{"+eval"}, fails: []string{"'eval'"}},
+		"the first look":            {taken: []string{"+info"}, fails: []string{"'info'"}},
+		"the clock":                 {taken: []string{"+time"}, fails: []string{"may not run time"}},
+		"the keys":                  {taken: []string{"~{slipway}:*"}, given: []string{"~slipway:*"}, fails: []string{"NOPERM", "keys"}},
+		"the channel":               {taken: []string{"&{slipway}:bell"}, fails: []string{"publish, subscribe"}},
+		"nothing but the settings'": {taken: []string{"+config|get"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			left := slices.DeleteFunc(slices.Clone(rule), func(word string) bool { return slices.Contains(c.taken, word) })
+			r := queuetest.StartRedis(t, slices.Concat([]string{"--user"}, left, c.given)...)
+			s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{
+				URL: "redis://slipway:PASSWORD@" + r.Addr(), Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+			})
+			if err == nil {
+				err = s.Close()
+			}
+			for _, want := range c.fails {
+				if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "docs/deploy.md") {
+					t.Errorf("%v does not say %q and docs/deploy.md", err, want)
+				}
+			}
+			if len(c.fails) == 0 && err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // A node of a cluster refuses a script that touches a key of another slot.
 func TestRedisCluster(t *testing.T) {
-	node := queuetest.StartCluster(t, 1)[0]
-	queuetest.Run(t, opens("redis+cluster://"+node.Addr()))
+	node := queuetest.StartCluster(t, 1, slices.Concat([]string{"--user"}, ruleOfTheDocs(t), ofTests)...)[0]
+	queuetest.Run(t, opens("redis+cluster://slipway:PASSWORD@"+node.Addr()))
 }
 
 // wantTagged checks that every key begins with one tag in braces.

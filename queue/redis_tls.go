@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 )
 
@@ -35,7 +34,7 @@ func takeTLS(u *url.URL) (*tls.Config, error) {
 		}
 		files[name] = path
 	}
-	if skip, err := strconv.ParseBool(query.Get("skip_verify")); err == nil && skip {
+	if query.Has("skip_verify") {
 		return nil, errors.New("skip_verify= in its address would trust anybody; give the authority's certificate with ca=FILE")
 	}
 	if u.Scheme != "rediss" {
