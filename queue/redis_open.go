@@ -42,12 +42,9 @@ func dial(address string) (redis.UniversalClient, error) {
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return redis.NewClient(o), nil
 	case "sentinel":
-		o, err := redis.ParseFailoverURL(u.String())
+		o, err := parseSentinel(u)
 		if err != nil {
-			return nil, discreet(err)
-		}
-		if o.MasterName == "" {
-			return nil, errors.New("the address of a Sentinel needs ?master_name=")
+			return nil, err
 		}
 		o.DisableIdentity, o.ContextTimeoutEnabled, o.Dialer = true, true, dialTLS(secure, o.DialTimeout)
 		return redis.NewFailoverClient(o), nil
@@ -61,6 +58,30 @@ func dial(address string) (redis.UniversalClient, error) {
 		return redis.NewClusterClient(o), nil
 	}
 	return nil, fmt.Errorf("unknown form %q of address: there are redis+sentinel:// and redis+cluster://", form)
+}
+
+// parseSentinel reads the address of Sentinels. As everywhere, the user before
+// the @ is that of Redis; Sentinels that want one of their own get it by
+// parameters.
+func parseSentinel(u *url.URL) (*redis.FailoverOptions, error) {
+	query := u.Query()
+	if query.Has("username") || query.Has("password") {
+		return nil, errors.New("username= and password= in the address of a Sentinel: the user of Redis stands before the @, that of the Sentinels is sentinel_username= and sentinel_password=")
+	}
+	user, password := query.Get("sentinel_username"), query.Get("sentinel_password")
+	query.Del("sentinel_username")
+	query.Del("sentinel_password")
+	u.RawQuery = query.Encode()
+	o, err := redis.ParseFailoverURL(u.String())
+	if err != nil {
+		return nil, discreet(err)
+	}
+	if o.MasterName == "" {
+		return nil, errors.New("the address of a Sentinel needs ?master_name=")
+	}
+	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword // for the library it is the Sentinels' user
+	o.SentinelUsername, o.SentinelPassword = user, password
+	return o, nil
 }
 
 // quiet has the client library, which writes to standard error, log as we do.

@@ -74,7 +74,7 @@ func TestRedisInMiniature(t *testing.T) {
 }
 
 func TestRedis(t *testing.T) {
-	rule := ruleOfTheDocs(t)
+	rule, _ := rulesOfTheDocs(t)
 	r := queuetest.StartRedis(t, slices.Concat([]string{"--user"}, rule, ofTests)...)
 	queuetest.Run(t, opens("redis://slipway:PASSWORD@"+r.Addr()))
 	c := r.Client()
@@ -92,18 +92,18 @@ func TestRedis(t *testing.T) {
 // where many stores of tests share a server.
 var ofTests = []string{"~{test-*}:*", "&{test-*}:bell"}
 
-// ruleOfTheDocs is the user that docs/deploy.md tells people to make.
-func ruleOfTheDocs(t *testing.T) []string {
+// rulesOfTheDocs are the users that docs/deploy.md tells people to make.
+func rulesOfTheDocs(t *testing.T) (ofRedis, ofSentinel []string) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(`(?m)^ACL SETUSER (slipway on >PASSWORD .*)$`).FindSubmatch(page)
-	if found == nil {
-		t.Fatal("docs/deploy.md makes no user")
+	found := regexp.MustCompile(`(?m)^ACL SETUSER (slipway on >PASSWORD .*)$`).FindAllSubmatch(page, -1)
+	if len(found) != 2 {
+		t.Fatalf("docs/deploy.md makes %d users", len(found))
 	}
-	return strings.Fields(string(found[1]))
+	return strings.Fields(string(found[0][1])), strings.Fields(string(found[1][1]))
 }
 
 // wantUsed checks that nothing is allowed for no use.
@@ -126,7 +126,7 @@ func wantUsed(t *testing.T, r *queuetest.Redis, rule []string) {
 
 // Who lacks a right is told which, before there is work.
 func TestRedisOfAUserWhoLacksARight(t *testing.T) {
-	rule := ruleOfTheDocs(t)
+	rule, _ := rulesOfTheDocs(t)
 	for name, c := range map[string]struct {
 		taken []string // from the docs' rule
 		given []string
@@ -165,7 +165,8 @@ func TestRedisOfAUserWhoLacksARight(t *testing.T) {
 
 // A node of a cluster refuses a script that touches a key of another slot.
 func TestRedisCluster(t *testing.T) {
-	node := queuetest.StartCluster(t, 1, slices.Concat([]string{"--user"}, ruleOfTheDocs(t), ofTests)...)[0]
+	rule, _ := rulesOfTheDocs(t)
+	node := queuetest.StartCluster(t, 1, slices.Concat([]string{"--user"}, rule, ofTests)...)[0]
 	queuetest.Run(t, opens("redis+cluster://slipway:PASSWORD@"+node.Addr()))
 }
 
@@ -228,6 +229,7 @@ func TestOpeningRedis(t *testing.T) {
 		"evicting":             {url: weak.URL(), warns: "maxmemory-policy is allkeys-lru"},
 		"hostile":              {url: "redis://:s3cret@%zz", fails: "invalid URL escape"},
 		"a Sentinel of nobody": {url: "redis+sentinel://:s3cret@127.0.0.1:1", fails: "master_name"},
+		"a Sentinel of two":    {url: "redis+sentinel://127.0.0.1:1?master_name=x&password=s3cret", fails: "before the @"},
 		"no Redis":             {url: "http://:s3cret@127.0.0.1:1", fails: "redis://"},
 		"an unknown form":      {url: "redis+x://:s3cret@127.0.0.1:1", fails: "unknown form"},
 		"an unknown option":    {url: "redis://127.0.0.1:1?what=1", fails: "what"},

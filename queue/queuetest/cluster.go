@@ -3,7 +3,6 @@ package queuetest
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 )
@@ -43,16 +42,6 @@ func (r *Redis) awaitCluster(ctx context.Context, nodes int) {
 	r.t.Helper()
 	c := r.Client()
 	defer c.Close() //nolint:errcheck // opened to look at
-	all := fmt.Sprintf("cluster_known_nodes:%d\r", nodes)
-	for {
-		info := c.ClusterInfo(ctx).Val()
-		if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, all) {
-			return
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			r.t.Fatalf("the cluster does not come up: %s", info)
-		}
-	}
+	await(ctx, r.t, fmt.Sprintf("cluster_known_nodes:%d\r", nodes), func() string { return c.ClusterInfo(ctx).Val() })
+	await(ctx, r.t, "cluster_state:ok", func() string { return c.ClusterInfo(ctx).Val() })
 }

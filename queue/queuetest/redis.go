@@ -72,10 +72,42 @@ func (r *Redis) Start() {
 	}
 }
 
+// Follow makes it a replica of another, and waits until it has everything.
+func (r *Redis) Follow(master *Redis) {
+	r.t.Helper()
+	c := r.Client()
+	defer c.Close() //nolint:errcheck // opened to look at
+	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+	defer cancel()
+	if err := c.ReplicaOf(ctx, "127.0.0.1", master.port).Err(); err != nil {
+		r.t.Fatal(err)
+	}
+	await(ctx, r.t, "master_link_status:up", func() string { return c.Info(ctx, "replication").Val() })
+}
+
+// await asks until the answer has a text in it.
+func await(ctx context.Context, t testing.TB, want string, ask func() string) {
+	t.Helper()
+	for {
+		got := ask()
+		if strings.Contains(got, want) {
+			return
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatalf("no %q came, but %s", want, got)
+		}
+	}
+}
+
 // Client talks to it directly.
 func (r *Redis) Client() *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: 1})
 }
+
+// Port is where it listens, at 127.0.0.1.
+func (r *Redis) Port() string { return r.port }
 
 // Addr is its host and port.
 func (r *Redis) Addr() string { return "127.0.0.1:" + r.port }

@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // SentinelMaster is the name under which a Sentinel of StartSentinel knows its
@@ -33,14 +36,31 @@ func StartSentinel(t testing.TB, master string, lines ...string) (addr string) {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	addr = net.JoinHostPort("127.0.0.1", port)
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	await(ctx, t, "listens", func() string {
 		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = c.Close()
-			return addr
+		if err != nil {
+			return err.Error()
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the Sentinel does not answer: %v", err)
+		_ = c.Close()
+		return "listens"
+	})
+	return addr
+}
+
+// AwaitReplica waits until a Sentinel knows somebody to promote.
+func AwaitReplica(t testing.TB, sentinel string) {
+	t.Helper()
+	c := redis.NewSentinelClient(&redis.Options{Addr: sentinel})
+	defer c.Close() //nolint:errcheck // opened to look at
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	await(ctx, t, "master-link-status:ok", func() string {
+		replicas, err := c.Replicas(ctx, SentinelMaster).Result()
+		if err != nil || len(replicas) == 0 {
+			return fmt.Sprint("no replica, ", err)
 		}
-	}
+		return "master-link-status:" + replicas[0]["master-link-status"]
+	})
 }
