@@ -117,3 +117,38 @@ func outlast(ctx context.Context, s queue.Store, task *queue.Task, began chan<- 
 		return errors.New("the signal was not heard")
 	}
 }
+
+// Where a claim is lost, somebody else gets the job, and the same attempt of it.
+// Only one of them can do anything with it.
+func TestALostClaimFencesItsWorker(t *testing.T) {
+	r := queuetest.StartRedis(t)
+	a, b := openRedis(t, r.URL(), t.TempDir()), openRedis(t, r.URL(), t.TempDir())
+	put(t, a, "x")
+	var lost *queue.Lease
+	r.Forget(func() {
+		var err error
+		if lost, err = a.Claim(t.Context(), "a", "k"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	l, err := b.Claim(t.Context(), "b", "k")
+	if err != nil || l.Attempt != lost.Attempt {
+		t.Fatalf("%+v, %v; want the attempt that was lost", l, err)
+	}
+	_, appended := a.Append(t.Context(), lost, queue.Entry{Key: "theirs", Kind: queue.Call})
+	_, extended := a.Extend(t.Context(), lost)
+	for what, err := range map[string]error{
+		"append": appended, "extend": extended,
+		"done": a.Done(t.Context(), lost), "park": a.Park(t.Context(), lost, time.Time{}, nil), "bury": a.Bury(t.Context(), lost, nil),
+	} {
+		if !errors.Is(err, queue.ErrLost) {
+			t.Errorf("%s: %v, want that the lease is lost", what, err)
+		}
+	}
+	if _, err := b.Append(t.Context(), l, queue.Entry{Key: "ours", Kind: queue.Call}); err != nil {
+		t.Error(err)
+	}
+	if err := b.Done(t.Context(), l); err != nil {
+		t.Error(err)
+	}
+}

@@ -3,7 +3,9 @@ package queuetest
 import (
 	"context"
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,6 +121,27 @@ func (r *Redis) URL() string { return "redis://" + r.Addr() }
 func (r *Redis) Kill() {
 	_ = r.cmd.Process.Kill()
 	_ = r.cmd.Wait() // signal: killed
+}
+
+// Forget has something happen, and then ends it and starts it again as it was
+// before: what it acknowledged meanwhile is lost, as in a fail-over to a replica
+// that had not received it.
+func (r *Redis) Forget(happens func()) {
+	r.t.Helper()
+	before := filepath.Join(r.t.TempDir(), "before")
+	if err := os.CopyFS(before, os.DirFS(r.dir)); err != nil {
+		r.t.Fatal(err)
+	}
+	happens()
+	r.Kill()
+	err := os.RemoveAll(r.dir)
+	if err == nil {
+		err = os.CopyFS(r.dir, os.DirFS(before))
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.Start()
 }
 
 // Stop makes it stand still, with every connection open, until Continue.
