@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -163,11 +164,36 @@ func TestRedisOfAUserWhoLacksARight(t *testing.T) {
 	}
 }
 
-// A node of a cluster refuses a script that touches a key of another slot.
+// clusterNodes is how many a Cluster of the tests has: one, which refuses a script
+// that touches a key of another slot as any does, and with SLIPWAY_SOAK=1 three,
+// over which the stores of tests are spread.
+func clusterNodes() int {
+	if os.Getenv("SLIPWAY_SOAK") == "1" {
+		return 3
+	}
+	return 1
+}
+
+// clusterURL names every node.
+func clusterURL(nodes []*queuetest.Redis) string {
+	others := url.Values{}
+	for _, node := range nodes[1:] {
+		others.Add("addr", node.Addr())
+	}
+	return "redis+cluster://slipway:PASSWORD@" + nodes[0].Addr() + "?" + others.Encode()
+}
+
 func TestRedisCluster(t *testing.T) {
 	rule, _ := rulesOfTheDocs(t)
-	node := queuetest.StartCluster(t, 1, slices.Concat([]string{"--user"}, rule, ofTests)...)[0]
-	queuetest.Run(t, opens("redis+cluster://slipway:PASSWORD@"+node.Addr()))
+	nodes := queuetest.StartCluster(t, clusterNodes(), slices.Concat([]string{"--user"}, rule, ofTests)...)
+	queuetest.Run(t, opens(clusterURL(nodes)))
+	for _, node := range nodes {
+		c := node.Client()
+		defer c.Close() //nolint:errcheck // opened to look at
+		if keys, err := c.DBSize(t.Context()).Result(); err != nil || keys < 10 {
+			t.Errorf("%d keys are on %s, %v: the stores are not spread", keys, node.Addr(), err)
+		}
+	}
 }
 
 // wantTagged checks that every key begins with one tag in braces.
@@ -259,11 +285,34 @@ func TestOpeningRedis(t *testing.T) {
 	}
 }
 
-// Redis goes away while a worker has a step to record: the step waits.
+// Redis goes away while a worker has a step to record: the step waits. With
+// SLIPWAY_SOAK=1 so it does for the node of a Cluster that has the store.
 func TestAStepOutlastsARestartOfRedis(t *testing.T) {
-	r := queuetest.StartRedis(t)
+	t.Run("one server", func(t *testing.T) {
+		r := queuetest.StartRedis(t)
+		outlastRestart(t, r.URL(), func() *queuetest.Redis { return r })
+	})
+	if clusterNodes() == 1 {
+		return
+	}
+	t.Run("a node of a Cluster", func(t *testing.T) {
+		rule, _ := rulesOfTheDocs(t)
+		nodes := queuetest.StartCluster(t, clusterNodes(), append([]string{"--user"}, rule...)...)
+		outlastRestart(t, clusterURL(nodes), func() *queuetest.Redis {
+			has := slices.IndexFunc(nodes, func(node *queuetest.Redis) bool {
+				c := node.Client()
+				defer c.Close() //nolint:errcheck // opened to look at
+				return c.DBSize(t.Context()).Val() > 0
+			})
+			return nodes[has]
+		})
+	})
+}
+
+// outlastRestart ends and starts the server that has the store, once there is one.
+func outlastRestart(t *testing.T, url string, server func() *queuetest.Redis) {
 	var log bytes.Buffer
-	s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{URL: r.URL(), Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{URL: url, Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,6 +322,7 @@ func TestAStepOutlastsARestartOfRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := server()
 	r.Kill()
 	recorded := make(chan error)
 	go func() {
