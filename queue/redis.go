@@ -52,6 +52,7 @@ type RedisOptions struct {
 	// URL is redis://user:password@host:port/db, with rediss for TLS. A Sentinel
 	// is redis+sentinel://host:port/db?master_name=x&addr=host2:port, a Cluster
 	// redis+cluster://host:port?addr=host2:port; both have a rediss form too.
+	// With TLS the parameters ca, cert and key name files in PEM, by absolute paths.
 	URL string
 	// Dir is where the lock files of this host's workers are; it is made if
 	// necessary. Processes of one host that share it take over from each other
@@ -76,6 +77,9 @@ func OpenRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 		return nil, fmt.Errorf("open Redis: %w", err)
 	}
 	err = inspect(ctx, s.client, s.log)
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		err = fmt.Errorf("%w; %s", err, rightsAdvice)
+	}
 	if err == nil {
 		err = s.start(ctx, o.Dir)
 	}
