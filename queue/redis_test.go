@@ -2,9 +2,7 @@ package queue_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -230,42 +228,4 @@ func TestRedisBehindASentinel(t *testing.T) {
 	defer s.Close() //nolint:errcheck // nothing is left to settle
 	put(t, s, "a")
 	lookUp(t, s, "a")
-}
-
-// Redis goes away while a worker has a step to record: the step waits.
-func TestAStepOutlastsARestartOfRedis(t *testing.T) {
-	r := queuetest.StartRedis(t)
-	var log bytes.Buffer
-	s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{URL: r.URL(), Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close() //nolint:errcheck // nothing is left to settle
-	put(t, s, "a")
-	l, err := s.Claim(t.Context(), "w", "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Kill()
-	recorded := make(chan error)
-	go func() {
-		_, err := s.Append(t.Context(), l, queue.Entry{Key: "paid", Kind: queue.Call})
-		recorded <- err
-	}()
-	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := s.Append(short, l, queue.Entry{Key: "impatient", Kind: queue.Call}); err == nil || errors.Is(err, queue.ErrLost) {
-		t.Errorf("Append without Redis: %v, want that it cannot be reached", err)
-	}
-	r.Start()
-	if err := <-recorded; err != nil {
-		t.Fatal(err)
-	}
-	entries, err := s.Entries(t.Context(), "a", 0)
-	if err != nil || len(entries) != 1 || entries[0].Key != "paid" {
-		t.Errorf("journal %+v, %v; want the one step", entries, err)
-	}
-	if err := s.Done(t.Context(), l); err != nil {
-		t.Error(err)
-	}
 }
