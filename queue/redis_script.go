@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -57,8 +58,8 @@ func (s *Redis) run(ctx context.Context, script *redis.Script, args ...any) *red
 	return s.call(ctx, script, rand.Text(), args)
 }
 
-// insist runs a script until Redis answers or ctx ends: what is at stake is paid
-// work, and a server that restarts comes back.
+// insist runs a script until Redis takes it or ctx ends: what is at stake is paid
+// work, and a server that restarts comes back, as room on a full disk does.
 func (s *Redis) insist(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
 	token := rand.Text()
 	for {
@@ -66,7 +67,7 @@ func (s *Redis) insist(ctx context.Context, script *redis.Script, args ...any) *
 		if !away(cmd.Err()) || ctx.Err() != nil {
 			return cmd
 		}
-		s.log.Warn("Redis does not answer, trying again", "err", cmd.Err())
+		s.log.Warn("Redis takes nothing, trying again", "err", cmd.Err())
 		select {
 		case <-ctx.Done():
 			return cmd
@@ -77,18 +78,25 @@ func (s *Redis) insist(ctx context.Context, script *redis.Script, args ...any) *
 	}
 }
 
-// away reports whether an error says that Redis could not be asked.
+// passing are the refusals of a Redis that is there and changes nothing, as
+// long as something lasts. A script meets them at its first write, never later.
+var passing = []string{
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
+	"MISCONF",    // its disk is full
+	"OOM",        // its memory is
+	"NOREPLICAS", // fewer than min-replicas-to-write
+	"BUSY ",      // another's script runs
+	"max number of clients reached",
+}
+
+// away reports whether an error says that Redis could not be asked, or takes
+// nothing now.
 func away(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, redis.ErrClosed) {
 		return false
 	}
 	if _, answered := errors.AsType[redis.Error](err); answered {
-		for _, prefix := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"} {
-			if redis.HasErrorPrefix(err, prefix) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(passing, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 	}
 	return true
 }
