@@ -317,8 +317,12 @@ func (a *App) home(ctx context.Context, req pipeline.Request) (forge.Repo, error
 // Account is where a build stands now, by its journal and by the queue.
 func Account(ctx context.Context, store queue.Store, job queue.Job) (report.Build, error) {
 	b, err := pipeline.Read(ctx, store, job.ID)
-	if err == nil && job.State == queue.Buried {
+	switch {
+	case err != nil:
+	case job.State == queue.Buried:
 		b = pipeline.GivenUp(b, job.Cause)
+	case job.Verdict.Cause != "":
+		b = pipeline.GivenUp(b, job.Verdict.Cause)
 	}
 	return b, err
 }
