@@ -332,7 +332,7 @@ func (term terminal) asked(t *testing.T, step string) (n int) {
 }
 
 // asked is how often an agent has begun a step on the host with this state.
-func asked(t *testing.T, state, step string) (n int) {
+func asked(t testing.TB, state, step string) (n int) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(state, "transcripts", "*", filepath.FromSlash(step)+".jsonl"))
 	if err != nil {
