@@ -155,8 +155,11 @@ func readFields(parts []any) (Job, map[string]string, error) {
 		ID: fields["id"], Kind: fields["kind"], Key: fields["key"], Once: fields["once"], Tenant: fields["tenant"],
 		Priority: int(number("priority")), NotBefore: fromMicros(number("not_before")),
 		State: State(fields["state"]), Attempt: number("attempt"), Retries: int(number("retries")),
-		Cause: fields["cause"], Worker: fields["worker"],
+		Cause: fields["cause"], Worker: fields["worker"], Verdict: Verdict{Cause: fields["verdict"]},
 		Created: fromMicros(number("created")), Updated: fromMicros(number("updated")),
+	}
+	if j.Verdict.Cause != "" {
+		j.Verdict.Since = fromMicros(number("judged"))
 	}
 	if payload, _ := parts[1].(string); payload != "" {
 		j.Payload = json.RawMessage(payload)
