@@ -64,7 +64,11 @@ func (t carefulTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if t.installation != 0 && mutates(r) {
-		if err := t.pace(r.Context(), r.Method == http.MethodPost); err != nil {
+		err := t.pace(r.Context(), r.Method == http.MethodPost)
+		if err == nil {
+			err = leave(r.Context())
+		}
+		if err != nil {
 			closeBody(r)
 			return nil, err
 		}
@@ -195,6 +199,26 @@ func (m *manners) turn(ctx context.Context, creates bool) error {
 			return err
 		}
 	}
+}
+
+// Fenced has each write ask for leave right before it is sent, and fail where
+// there is none. A worker that stood still after it had looked at what is there
+// would write on that although another has its job.
+func Fenced(ctx context.Context, ask func(context.Context) error) context.Context {
+	return context.WithValue(ctx, fenceKey{}, ask)
+}
+
+type fenceKey struct{}
+
+func leave(ctx context.Context) error {
+	ask, fenced := ctx.Value(fenceKey{}).(func(context.Context) error)
+	if !fenced {
+		return nil
+	}
+	if err := ask(ctx); err != nil {
+		return fmt.Errorf("ask for leave to write: %w", err)
+	}
+	return nil
 }
 
 // reading marks what is sent as a read, whatever its method: documents of GraphQL
