@@ -44,7 +44,7 @@ soak: ## properties and crashes for long, all of GitHub as Enterprise Server, Re
 	SLIPWAY_TEST_GITHUB=enterprise go test -race -count 1 -timeout 2h ./cmd/slipway
 	SLIPWAY_SOAK=1 go test -race -count 1 -timeout 2h ./cmd/slipway/... ./pipeline/runtime
 
-chaos: ## kill, stop and cut off workers and Redis for long: make chaos TIME=5m SEED=7
+chaos: ## kill, stop and cut off workers and Redis, and fill their disks, for long: make chaos TIME=5m SEED=7
 	go test -race -count 1 -timeout 1h -v -run TestChaos ./queue -chaos $(or $(TIME),60s) -chaos-seed $(or $(SEED),0)
 	go test -race -count 1 -timeout 1h -v -run TestChaos ./cmd/slipway/durability -chaos-builds $(or $(BUILDS),30) -chaos-seed $(or $(SEED),0)
 

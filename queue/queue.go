@@ -40,8 +40,16 @@ type Job struct {
 	Retries int       `json:"retries,omitempty"` // how often it was parked with a retryable cause
 	Cause   string    `json:"cause,omitempty"`   // why it is parked or buried
 	Worker  string    `json:"worker,omitempty"`  // who holds the lease
+	Verdict Verdict   `json:"verdict,omitzero"`  // says that no worker runs it again
 	Created time.Time `json:"created,omitzero"`
 	Updated time.Time `json:"updated,omitzero"`
+}
+
+// A Verdict is that a job is given up, while nobody could be told of it yet: it
+// is claimed only to try that again. A reopening signal lifts it.
+type Verdict struct {
+	Cause string    `json:"cause,omitempty"` // empty: there is none
+	Since time.Time `json:"since,omitzero"`
 }
 
 // State is where a job stands.
@@ -176,14 +184,16 @@ type Store interface {
 	Done(ctx context.Context, l *Lease) error
 	// Park puts the job aside until a time or a signal, whichever is first.
 	// A zero until waits for a signal alone. A nil cause is a wait that is not
-	// charged; a cause counts as a retry, but for that of a Turn. A signal not yet returned by Extend
+	// charged; a cause counts as a retry, but for that of a Turn, and Untold leaves
+	// a Verdict. A signal not yet returned by Extend
 	// on this lease makes the job claimable at once.
 	Park(ctx context.Context, l *Lease, until time.Time, cause error) error
 	// Bury settles the job as failed for good, with the same exception as Done.
 	Bury(ctx context.Context, l *Lease, cause error) error
 	// Send delivers a signal durably, once per Signal.ID, and wakes a parked job.
-	// A reopened job starts with fresh counters of retries and crashes; it
-	// answers ErrOpen while another unfinished job has its Once.
+	// A reopened job starts with fresh counters of retries and crashes, as does
+	// one whose Verdict a reopening signal lifts; it answers ErrOpen while
+	// another unfinished job has its Once.
 	Send(ctx context.Context, jobID string, s Signal) error
 	// Append records a step, fenced by the lease's attempt. It only reads the
 	// lease, so steps may be appended while another goroutine extends a copy.

@@ -229,25 +229,30 @@ func (s *Redis) Send(ctx context.Context, jobID string, g Signal) error {
 	return nil
 }
 
-// List implements Store.
+// List implements Store. Many jobs come in several pages, which are not of one
+// instant.
 func (s *Redis) List(ctx context.Context, q Query) ([]Job, error) {
 	if q.Limit <= 0 {
 		q.Limit = 100
 	}
-	args := append([]any{q.Limit, q.Unfinished, q.Once, q.Key, len(q.IDs)}, anys(slices.Concat(q.IDs, q.Kinds))...)
-	found, err := s.run(ctx, listScript, args...).Slice()
-	if err != nil {
-		return nil, fmt.Errorf("list jobs: %w", err)
-	}
 	var jobs []Job
-	for _, v := range found {
-		j, err := readJob(v)
+	for below := "0"; ; {
+		args := append([]any{q.Limit - len(jobs), q.Unfinished, q.Once, q.Key, len(q.IDs), below}, anys(slices.Concat(q.IDs, q.Kinds))...)
+		page, err := s.run(ctx, listScript, args...).Slice()
 		if err != nil {
 			return nil, fmt.Errorf("list jobs: %w", err)
 		}
-		jobs = append(jobs, j)
+		for _, v := range page[1:] {
+			j, err := readJob(v)
+			if err != nil {
+				return nil, fmt.Errorf("list jobs: %w", err)
+			}
+			jobs = append(jobs, j)
+		}
+		if below = fmt.Sprint(page[0]); below == "0" || len(jobs) >= q.Limit {
+			return jobs, nil
+		}
 	}
-	return jobs, nil
 }
 
 // Wait implements Store.

@@ -106,7 +106,7 @@ func (s *Redis) Bury(ctx context.Context, l *Lease, cause error) error {
 
 // Park implements Store.
 func (s *Redis) Park(ctx context.Context, l *Lease, until time.Time, cause error) error {
-	return s.settle(ctx, parkScript, l, micros(until), charge(cause) > 0, text(cause))
+	return s.settle(ctx, parkScript, l, micros(until), charge(cause) > 0, text(cause), verdict(cause))
 }
 
 func (s *Redis) settle(ctx context.Context, script *redis.Script, l *Lease, how ...any) error {

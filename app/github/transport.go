@@ -125,7 +125,10 @@ func (t carefulTransport) wait(r *http.Request) error {
 		return err
 	}
 	if t.paced && mutates(r) {
-		return t.pace(r.Context(), r.Method == http.MethodPost)
+		if err := t.pace(r.Context(), r.Method == http.MethodPost); err != nil {
+			return err
+		}
+		return leave(r.Context())
 	}
 	t.look(r.Context())
 	return t.hold()
@@ -281,6 +284,26 @@ func (m *manners) turn(ctx context.Context, creates bool) error {
 			return err
 		}
 	}
+}
+
+// Fenced has each write ask for leave right before it is sent, and fail where
+// there is none. A worker that stood still after it had looked at what is there
+// would write on that although another has its job.
+func Fenced(ctx context.Context, ask func(context.Context) error) context.Context {
+	return context.WithValue(ctx, fenceKey{}, ask)
+}
+
+type fenceKey struct{}
+
+func leave(ctx context.Context) error {
+	ask, fenced := ctx.Value(fenceKey{}).(func(context.Context) error)
+	if !fenced {
+		return nil
+	}
+	if err := ask(ctx); err != nil {
+		return fmt.Errorf("ask for leave to write: %w", err)
+	}
+	return nil
 }
 
 // reading marks what is sent as a read, whatever its method: documents of GraphQL

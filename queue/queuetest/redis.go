@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/slipway-dev/slipway/pipeline/sandbox/sandboxtest"
+	"golang.org/x/sys/unix"
 )
 
 // A Redis is a real one, in a directory of its own, that a test may kill.
@@ -52,7 +53,9 @@ func FreePort(t testing.TB) string {
 // Start starts it again, with what it has kept, and waits until it answers.
 func (r *Redis) Start() {
 	r.t.Helper()
-	r.cmd = exec.Command("redis-server", append([]string{
+	// Who may write no more is told so by the error alone, as on a full disk.
+	r.cmd = exec.Command("env", append([]string{
+		"--ignore-signal=XFSZ", "redis-server",
 		"--port", r.port, "--bind", "127.0.0.1", "--dir", r.dir, "--save", "", "--appendonly", "yes", "--appendfsync", "always",
 		"--maxmemory-policy", "noeviction", "--loglevel", "warning",
 	}, r.args...)...)
@@ -142,6 +145,20 @@ func (r *Redis) Forget(happens func()) {
 		r.t.Fatal(err)
 	}
 	r.Start()
+}
+
+// FillDisk leaves it no room for another byte, until FreeDisk or Start. One with
+// appendfsync always ends itself when it finds out.
+func (r *Redis) FillDisk() { r.limitFiles(0) }
+
+// FreeDisk gives it room again.
+func (r *Redis) FreeDisk() { r.limitFiles(unix.RLIM_INFINITY) }
+
+func (r *Redis) limitFiles(bytes uint64) {
+	r.t.Helper()
+	if err := unix.Prlimit(r.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // Stop makes it stand still, with every connection open, until Continue.
