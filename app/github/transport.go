@@ -119,7 +119,7 @@ func (t carefulTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.once(r)
 }
 
-// wait waits until a request may be sent, or says when to come back.
+// wait waits until a request may be sent, or says when to come back or why it may not.
 func (t carefulTransport) wait(r *http.Request) error {
 	if err := t.hold(); err != nil {
 		return err
