@@ -124,23 +124,22 @@ func TestGitHubsWordByWayOfRedis(t *testing.T) {
 }
 
 // away is a store that does not answer.
-type away struct{ asked int }
+type away struct{}
 
-func (a *away) Take(context.Context, string, int64, queue.Limit) (time.Duration, error) {
-	a.asked++
+func (away) Take(context.Context, string, int64, queue.Limit) (time.Duration, error) {
 	return 0, errors.New("connection refused")
 }
 
 func TestWithoutTheStoreOnesOwnWordCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hub := &gitHub{}
-		ours := worker(&away{}).careful(7)(hub)
+		hub, process := &gitHub{}, worker(away{})
+		ours := process.careful(7)(hub)
 		if err := send(t.Context(), t, ours, "GET", "/x"); err != nil {
 			t.Fatalf("a read needs no store: %v", err)
 		}
 		hub.refuse = answer(http.StatusForbidden, "{}", "Retry-After", "30")
-		for range 3 {
-			wantHeld(t, send(t.Context(), t, ours, "GET", "/x"), 30*time.Second)
+		for _, each := range []http.RoundTripper{ours, ours, process.careful(7)(hub)} { // the last has a token of its own
+			wantHeld(t, send(t.Context(), t, each, "GET", "/x"), 30*time.Second)
 		}
 		if hub.seen != 2 {
 			t.Errorf("%d requests came", hub.seen)
