@@ -59,6 +59,9 @@ type RedisOptions struct {
 	// at once.
 	Dir string
 	Log *slog.Logger // nil is slog.Default()
+	// Warn is told of settings by which work may be lost; nil logs them as errors,
+	// which people see.
+	Warn func(text string)
 }
 
 // redisPrefix begins every key and the channel of the store.
@@ -70,13 +73,17 @@ const (
 )
 
 // OpenRedis connects to a Redis and checks it: what would lose work is refused
-// or logged as a warning. The store lives until Close, whatever happens to ctx.
+// or told as a warning. The store lives until Close, whatever happens to ctx.
 func OpenRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 	s, err := dialRedis(o)
 	if err != nil {
 		return nil, fmt.Errorf("open Redis: %w", err)
 	}
-	err = inspect(ctx, s.client, s.log)
+	warn := o.Warn
+	if warn == nil {
+		warn = func(text string) { s.log.Error("Redis: " + text) }
+	}
+	err = inspect(ctx, s.client, warn)
 	if redis.HasErrorPrefix(err, "NOPERM") {
 		err = fmt.Errorf("%w; %s", err, rightsAdvice)
 	}

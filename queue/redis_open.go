@@ -112,7 +112,7 @@ const (
 
 // inspect refuses a Redis that cannot be right, and warns of one that may lose
 // what it has acknowledged.
-func inspect(ctx context.Context, client redis.UniversalClient, log *slog.Logger) error {
+func inspect(ctx context.Context, client redis.UniversalClient, warn func(text string)) error {
 	info, err := client.Info(ctx, "server").Result()
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func inspect(ctx context.Context, client redis.UniversalClient, log *slog.Logger
 		warnings = append(warnings, warning)
 	}
 	for _, w := range warnings {
-		log.Error("Redis: " + w) // what a person must know
+		warn(w)
 	}
 	return nil
 }

@@ -84,12 +84,18 @@ func (o *options) examine(ctx context.Context, conf config.Server, local localBu
 	} else {
 		out = append(out, app.Examine(ctx, conf, engine)...)
 	}
-	store, err := o.store(ctx, conf)
+	well, fix := "the store in "+conf.StateDir+" opens", "let state_dir be a directory on a local disk that this account may write"
+	if conf.RedisURL != "" {
+		well, fix = "the Redis of redis_url answers, and may do what is needed", "docs/deploy.md, \"Redis\", has the addresses, the settings and the rights of the user"
+	}
+	store, err := o.openStore(ctx, conf, func(text string) {
+		out = append(out, app.Diagnosis{About: "store", State: app.Warning, Text: text, Fix: fix})
+	})
 	if err != nil {
-		return append(out, app.Diagnosis{About: "store", State: app.Problem, Text: err.Error(), Fix: "let state_dir be a directory on a local disk that this account may write"})
+		return append(out, app.Diagnosis{About: "store", State: app.Problem, Text: err.Error(), Fix: fix})
 	}
 	defer func() { _ = store.Close() }() // nothing was put
-	out = append(out, app.Diagnosis{About: "store", State: app.Well, Text: "the store in " + conf.StateDir + " opens"})
+	out = append(out, app.Diagnosis{About: "store", State: app.Well, Text: well})
 	manifest, err := manifest()
 	if err != nil {
 		return append(out, app.Diagnosis{About: "app", State: app.Problem, Text: err.Error(), Fix: "build slipway anew"})

@@ -91,9 +91,14 @@ type closingStore interface {
 // store opens the configured store: Redis where there is an address of one, else
 // the embedded one of the state directory.
 func (o *options) store(ctx context.Context, conf config.Server) (closingStore, error) {
+	return o.openStore(ctx, conf, nil)
+}
+
+// openStore has warn told of what may lose work; nil logs it.
+func (o *options) openStore(ctx context.Context, conf config.Server, warn func(text string)) (closingStore, error) {
 	if conf.RedisURL != "" {
 		store, err := queue.OpenRedis(ctx, queue.RedisOptions{
-			URL: conf.RedisURL.Reveal(), Dir: filepath.Join(conf.StateDir, "workers"), Log: o.logger(),
+			URL: conf.RedisURL.Reveal(), Dir: filepath.Join(conf.StateDir, "workers"), Log: o.logger(), Warn: warn,
 		})
 		if err != nil {
 			return nil, environment(err)

@@ -99,3 +99,25 @@ func TestAWorkerThatCannotStart(t *testing.T) {
 		})
 	}
 }
+
+// What may lose work is said where people look: by whoever begins to work, and by
+// the doctor with what to do about it.
+func TestARedisThatMayLoseWork(t *testing.T) {
+	t.Parallel()
+	r := queuetest.StartRedis(t, "--appendonly", "no", "--appendfsync", "no", "--maxmemory-policy", "allkeys-lru")
+	term := newTerminal(t, "SLIPWAY_REDIS_URL="+r.URL())
+	for verb, what := range map[string]func(end typed) string{
+		"worker": func(end typed) string { return end.err },
+		"doctor": func(end typed) string { return end.out },
+	} {
+		end := term.slipway(verb)
+		for _, want := range []string{"maxmemory-policy is allkeys-lru", "appendonly is no, not yes", "appendfsync is no"} {
+			if !strings.Contains(what(end), want) {
+				t.Errorf("%s does not say %q: %s%s", verb, want, end.out, end.err)
+			}
+		}
+		if verb == "doctor" && (!strings.Contains(end.out, "docs/deploy.md") || !strings.Contains(end.out, "the Redis of redis_url answers")) {
+			t.Errorf("the doctor does not say what to do: %s", end.out)
+		}
+	}
+}
