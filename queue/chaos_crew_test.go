@@ -134,7 +134,7 @@ func takeIn(ctx context.Context, s witnessed, o orders) {
 		s.file.write("wrong", err)
 		return
 	}
-	fresh := len(seen.put) == 0 // nobody can have put this job before
+	fresh := false // the last of this role may have put the next job, and have heard nothing
 	for i := 0; i < o.Jobs && ctx.Err() == nil; {
 		if seen.put[jobID(i)] {
 			i++
