@@ -85,7 +85,10 @@ func (s skewed) Extend(ctx context.Context, l *queue.Lease) ([]queue.Signal, err
 }
 
 func (s skewed) Park(ctx context.Context, l *queue.Lease, until time.Time, cause error) error {
-	return s.Store.Park(ctx, l, until.Add(s.ahead), cause)
+	if !until.IsZero() {
+		until = until.Add(s.ahead)
+	}
+	return s.Store.Park(ctx, l, until, cause)
 }
 
 // serveInChaos is a process of the crew. It ends with its standard input.
