@@ -85,7 +85,10 @@ func (s skewed) Extend(ctx context.Context, l *queue.Lease) ([]queue.Signal, err
 }
 
 func (s skewed) Park(ctx context.Context, l *queue.Lease, until time.Time, cause error) error {
-	return s.Store.Park(ctx, l, until.Add(s.ahead), cause)
+	if !until.IsZero() {
+		until = until.Add(s.ahead)
+	}
+	return s.Store.Park(ctx, l, until, cause)
 }
 
 // serveInChaos is a process of the crew. It ends with its standard input.
@@ -134,7 +137,7 @@ func takeIn(ctx context.Context, s witnessed, o orders) {
 		s.file.write("wrong", err)
 		return
 	}
-	fresh := len(seen.put) == 0 // nobody can have put this job before
+	fresh := false // the last of this role may have put the next job, and have heard nothing
 	for i := 0; i < o.Jobs && ctx.Err() == nil; {
 		if seen.put[jobID(i)] {
 			i++

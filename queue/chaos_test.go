@@ -48,11 +48,6 @@ func TestChaos(t *testing.T) {
 	s := openRedis(t, c.redis.URL(), t.TempDir())
 	happened := c.rage(dice, c.orders.Began.Add(*chaosTime))
 	t.Logf("%v; %d processes were started", happened, c.started)
-	for _, m := range mishaps {
-		if happened[m.name] == 0 {
-			t.Errorf("no %s: the test shows too little", m.name)
-		}
-	}
 	c.judge(s, c.finish(s))
 }
 
@@ -76,7 +71,7 @@ func newCrew(t *testing.T, dice *rand.Rand) *crew {
 	}
 	skew := o.Lease / (queue.LeaseTime / queue.SkewRefused) // the same part of a lease as in service
 	for i := range chaosWorkers + 1 {
-		m := &member{role: "worker", number: i, disk: i % chaosHosts, ahead: time.Duration(dice.Int64N(int64(2*skew))) - skew}
+		m := &member{role: "worker", number: i, disk: i % chaosHosts, ahead: upTo(dice, 2*skew) - skew}
 		switch i {
 		case 0:
 			m.ahead = skew
@@ -168,16 +163,23 @@ func deal(dice *rand.Rand, n int, first []int) mishap {
 }
 
 // moment is how long at most nothing else happens.
-func (c *crew) moment() time.Duration { return min(3*time.Second, c.orders.Over/15) }
+func (c *crew) moment() time.Duration {
+	return min(3*time.Second, max(c.orders.Over/15, 100*time.Millisecond))
+}
 
-// rage has something bad happen every now and then, and counts what.
+func upTo(dice *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(dice.Int64N(int64(most)))
+}
+
+// rage has something bad happen every now and then, everything at least once, and
+// counts what.
 func (c *crew) rage(dice *rand.Rand, until time.Time) map[string]int {
 	happened := map[string]int{}
 	var under sync.WaitGroup
 	defer under.Wait()
 	first := dice.Perm(len(mishaps))
-	for n := 0; time.Now().Before(until); {
-		<-time.After(time.Duration(dice.Int64N(int64(c.moment() / 6))))
+	for n := 0; n < len(mishaps) || time.Now().Before(until); {
+		<-time.After(upTo(dice, c.moment()/6))
 		m := c.members[dice.IntN(len(c.members))]
 		if !m.beset.CompareAndSwap(false, true) {
 			continue
@@ -186,9 +188,9 @@ func (c *crew) rage(dice *rand.Rand, until time.Time) map[string]int {
 		n++
 		happened[bad.name]++
 		bad.begin(c, m)
-		last := time.Duration(dice.Int64N(int64(c.moment())))
+		last := upTo(dice, c.moment())
 		if bad.long {
-			last = c.orders.Lease*5/4 + time.Duration(dice.Int64N(int64(c.orders.Lease/2))) // somebody has claimed what it held
+			last = c.orders.Lease*5/4 + upTo(dice, c.orders.Lease/2) // somebody has claimed what it held
 		}
 		over := func() {
 			if bad.end != nil {
