@@ -10,9 +10,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// storedName is the file in the state directory that holds the credentials of an
+// StoredName is the file in the state directory that holds the credentials of an
 // App that the set-up page created, as a server's configuration has them.
-const storedName = "github-app.yml"
+const StoredName = "github-app.yml"
 
 // Unconfigured reports whether nobody has given any credential of a GitHub App.
 func (g GitHub) Unconfigured() bool {
@@ -26,7 +26,7 @@ func (s *Server) ReadStored() error {
 	if !s.GitHub.Unconfigured() {
 		return nil
 	}
-	path := filepath.Join(s.StateDir, storedName)
+	path := filepath.Join(s.StateDir, StoredName)
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -80,7 +80,7 @@ func StoreGitHub(stateDir string, g GitHub) (path string, err error) {
 	if err == nil {
 		err = f.Sync()
 	}
-	path = filepath.Join(stateDir, storedName)
+	path = filepath.Join(stateDir, StoredName)
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -76,6 +76,8 @@ type Lease struct {
 	Until   time.Time
 	Crashes int   // consecutive claims that ended in a crash without a new call or effect in the journal; a choice is only what was about to be done
 	Seen    int64 // the last signal that Extend returned on this lease
+
+	claim string // names the claim among those of an attempt, where a store may lose one
 }
 
 // A Signal is something said to a job while it waits or runs.

@@ -106,10 +106,12 @@ local function close(j, state, cause)
   set(j, 'state', state, 'crashes', '0', 'verdict', '', 'judged', '0', 'cause', cause, 'updated', int(now))
 end
 
--- fence returns the job if the lease is its newest, else nil.
-local function fence(id, attempt)
+-- fence returns the job if the lease is its newest, else nil. A lease is an
+-- attempt and the token of its claim: where a fail-over lost a claim, another
+-- one gets the same attempt.
+local function fence(id, lease)
   local j = load(id)
-  if j and j.state == 'running' and j.attempt == attempt then return j end
+  if j and j.state == 'running' and j.attempt .. ' ' .. j.claimed == lease then return j end
   return nil
 end
 

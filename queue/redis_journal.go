@@ -17,7 +17,7 @@ func (s *Redis) Append(ctx context.Context, l *Lease, e Entry) (seq int64, err e
 	e.Outcome, e.Seq = nil, 0
 	step, err := frame(e, outcome)
 	if err == nil {
-		seq, err = s.insist(ctx, appendScript, l.Job.ID, l.Attempt, key, progress, step).Int64()
+		seq, err = s.insist(ctx, appendScript, l.Job.ID, fenceOf(l), key, progress, step).Int64()
 	}
 	switch {
 	case err != nil:

@@ -46,7 +46,10 @@ func (s *SQLite) submit(r *request) error {
 // commitLoop is the one writer of this process.
 func (s *SQLite) commitLoop(t *tx) {
 	// Nobody is left to tell; closing the pool reports what matters.
-	defer func() { _ = t.conn.Close() }()
+	defer func() {
+		t.forget() // else SQLite keeps the file open, with its log
+		_ = t.conn.Close()
+	}()
 	for {
 		select {
 		case <-s.closing:

@@ -195,6 +195,14 @@ func (t *tx) stmt(query string) (*sql.Stmt, error) {
 	return st, nil
 }
 
+// forget lets go of the compiled statements.
+func (t *tx) forget() {
+	for _, st := range t.stmts {
+		_ = st.Close() // it only frees
+	}
+	clear(t.stmts)
+}
+
 // exec runs a statement and returns how many rows it changed.
 func (t *tx) exec(query string, args ...any) (int64, error) {
 	st, err := t.stmt(query)

@@ -128,13 +128,14 @@ func (w *Worker) next(ctx context.Context, kinds []string) (*Lease, error) {
 
 // catchUp renews the leases of running tasks that have run out, because the host
 // slept or the store was away: else the next claim of this very worker, which
-// comes before the heartbeat, would take their jobs away from them.
+// comes before the heartbeat, would take their jobs away from them. This host's
+// clock may be behind the store's by what opening it accepts.
 func (w *Worker) catchUp(ctx context.Context) error {
 	w.mu.Lock()
 	tasks := slices.Collect(maps.Keys(w.tasks))
 	w.mu.Unlock()
 	for _, t := range tasks {
-		if !time.Now().After(t.Lease().Until) {
+		if time.Now().Add(skewRefused).Before(t.Lease().Until) {
 			continue
 		}
 		if err := t.Extend(ctx); err != nil && !errors.Is(err, ErrLost) {

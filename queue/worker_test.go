@@ -397,31 +397,39 @@ func TestALostLeaseEndsTheTask(t *testing.T) {
 }
 
 func TestAnOutageOfTheStoreCostsNoWork(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *queue.SQLite) {
-		put(t, s, "a")
-		cut := &cutStore{Store: s}
-		started, finish := make(chan struct{}), make(chan struct{})
-		drain := work(t, worker(cut, func(ctx context.Context, task *queue.Task) error {
-			started <- struct{}{}
-			<-finish
-			return ctx.Err()
-		}))
-		<-started
-		cut.set(errors.New("connection refused"))
-		time.Sleep(4*queue.LeaseTime + 100*time.Millisecond)
-		cut.set(nil) // the worker's next claim comes long before its heartbeat
-		select {
-		case <-started:
-			t.Fatal("the worker took its own job over")
-		case <-time.After(3 * queue.LeaseTime):
-		}
-		close(finish)
-		synctest.Wait()
-		drain()
-		if j := lookUp(t, s, "a"); j.State != queue.Done || j.Attempt != 1 {
-			t.Errorf("job is %s after %d claims, want done after one", j.State, j.Attempt)
-		}
-	})
+	for name, c := range map[string]struct{ away, ahead time.Duration }{
+		"long":                          {4*queue.LeaseTime + 100*time.Millisecond, 0},
+		"with a clock that is behind":   {queue.LeaseTime + 2*time.Second, -4 * time.Second},
+		"with a clock that is in front": {queue.LeaseTime + 2*time.Second, 4 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *queue.SQLite) {
+				put(t, s, "a")
+				cut := &cutStore{Store: s}
+				started, finish := make(chan struct{}), make(chan struct{})
+				drain := work(t, worker(skewed{cut, c.ahead}, func(ctx context.Context, task *queue.Task) error {
+					started <- struct{}{}
+					<-finish
+					return ctx.Err()
+				}))
+				<-started
+				cut.set(errors.New("connection refused"))
+				time.Sleep(c.away)
+				cut.set(nil) // the worker's next claim comes long before its heartbeat
+				select {
+				case <-started:
+					t.Fatal("the worker took its own job over")
+				case <-time.After(3 * queue.LeaseTime):
+				}
+				close(finish)
+				synctest.Wait()
+				drain()
+				if j := lookUp(t, s, "a"); j.State != queue.Done || j.Attempt != 1 {
+					t.Errorf("job is %s after %d claims, want done after one", j.State, j.Attempt)
+				}
+			})
+		})
+	}
 }
 
 // cutStore is a store whose connection a test can cut.

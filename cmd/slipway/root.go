@@ -44,7 +44,7 @@ func newRoot() *cobra.Command {
 	})
 	root.AddCommand(
 		newDemo(o), newServe(o), newWorker(o), newBuild(o), newReview(o), newPlan(o), newStatus(o), newList(o),
-		newCancel(o), newResume(o), newLogs(o), newReplay(o), newSimulate(o), newEval(o), newPrune(o), newDoctor(o), newMCP(), newVersion(), newSim(),
+		newCancel(o), newResume(o), newLogs(o), newReplay(o), newSimulate(o), newEval(o), newPrune(o), newBackup(o), newRestore(o), newDoctor(o), newMCP(), newVersion(), newSim(),
 	)
 	root.AddCommand(newSayings(o)...)
 	return root

@@ -17,7 +17,7 @@ func TestUsageErrors(t *testing.T) {
 	repo := newRepo(t, checked(green))
 	write(t, repo, map[string]string{"inside/file": ""})
 	empty, plans := t.TempDir(), t.TempDir()
-	write(t, plans, map[string]string{"slip.json": `{"name":"p","issues":[{"name":"a","codr_ms":1}]}`})
+	write(t, plans, map[string]string{"redis.yml": "redis_url: redis://127.0.0.1:1\n", "slip.json": `{"name":"p","issues":[{"name":"a","codr_ms":1}]}`})
 	build := []string{"build", "--goal", "Greet people", "--repo"}
 	for name, row := range map[string]struct {
 		args []string
@@ -65,6 +65,10 @@ func TestUsageErrors(t *testing.T) {
 		"steer of an unknown build":   {[]string{"steer", "b-00000000", "x"}, []string{"no build b-00000000"}},
 		"prune of the future":         {[]string{"prune", "--days", "-1"}, []string{"--days -1", "at least 0"}},
 		"prune of a build":            {[]string{"prune", "b-00000000"}, []string{"b-00000000"}},
+		"a backup into nothing":       {[]string{"backup"}, []string{"backup wants the name of one file", "slipway backup --help"}},
+		"a backup of nothing":         {[]string{"backup", filepath.Join(empty, "b.tar.gz")}, []string{"there is no store in", "--state-dir"}},
+		"a backup of Redis":           {[]string{"backup", filepath.Join(empty, "b.tar.gz"), "--config", filepath.Join(plans, "redis.yml")}, []string{"the store is in Redis", "docs/deploy.md"}},
+		"a restore into Redis":        {[]string{"restore", filepath.Join(empty, "b.tar.gz"), "--config", filepath.Join(plans, "redis.yml")}, []string{"the store is in Redis", "docs/deploy.md"}},
 		"a simulation of nothing":     {[]string{"simulate"}, []string{"one plan file, or --random N"}},
 		"two plans":                   {[]string{"simulate", "p.json", "--random", "4"}, []string{"--random", "not both"}},
 		"a plan that is missing":      {[]string{"simulate", filepath.Join(empty, "no.json")}, []string{"no.json", "no such file"}},

@@ -305,6 +305,23 @@ var claimCases = []testCase{
 }
 
 var settleCases = []testCase{
+	{"a delivery is forgotten a week after it was handled, a build is not", func(t *testing.T, o Opened) {
+		for _, kind := range []string{"delivery", "build"} {
+			put(t, o.Store, queue.Job{ID: kind, Kind: kind, Key: "o/r#1", Once: kind})
+			l := claim(t, o.Store, "w", kind, kind)
+			_, err := o.Store.Append(t.Context(), l, entry("step"))
+			must(t, err)
+			must(t, o.Store.Done(t.Context(), l))
+		}
+		o.Advance(6 * 24 * time.Hour)
+		none(t, o.Second(t), "v", "delivery")
+		wantState(t, o.Store, "delivery", queue.Done)
+		o.Advance(2 * 24 * time.Hour)
+		none(t, o.Second(t), "v2", "delivery")
+		wantState(t, o.Store, "build", queue.Done)
+		_, err := o.Store.Entries(t.Context(), "delivery", 0)
+		wantErr(t, "the journal of a forgotten delivery", err, queue.ErrUnknown)
+	}},
 	{"done and buried are final", func(t *testing.T, o Opened) {
 		put(t, o.Store, queue.Job{ID: "a", Kind: "k"})
 		put(t, o.Store, queue.Job{ID: "b", Kind: "k"})
