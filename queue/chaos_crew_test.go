@@ -127,7 +127,7 @@ func serveInChaos(role string) error {
 
 // takeIn puts the jobs, spread over the time that there is. One that is not
 // acknowledged is put again, as GitHub delivers again, also after the death of
-// this process.
+// this process; and so is one in eight that was.
 func takeIn(ctx context.Context, s witnessed, o orders) {
 	seen, err := readWitness(o.Witness)
 	if err != nil {
@@ -135,11 +135,9 @@ func takeIn(ctx context.Context, s witnessed, o orders) {
 		return
 	}
 	fresh := len(seen.put) == 0 // nobody can have put this job before
-	for i := range o.Jobs {
-		j := queue.Job{
-			ID: jobID(i), Kind: chaosKind, Key: fmt.Sprint("key-", i%o.Keys), Tenant: fmt.Sprint("tenant-", i%chaosTenants),
-		}
-		if seen.put[j.ID] {
+	for i := 0; i < o.Jobs && ctx.Err() == nil; {
+		if seen.put[jobID(i)] {
+			i++
 			continue
 		}
 		select {
@@ -147,19 +145,31 @@ func takeIn(ctx context.Context, s witnessed, o orders) {
 		case <-ctx.Done():
 			return
 		}
-		for acknowledged := false; !acknowledged && ctx.Err() == nil; {
-			short, cancel := context.WithTimeout(ctx, 10*time.Second)
-			_, added, err := s.Put(short, j)
-			cancel()
-			if acknowledged = err == nil; acknowledged && fresh && !added {
-				s.file.write("wrong", j.ID, "was put once, and the store says that it was there before")
-			}
-			fresh = acknowledged
+		added, err := putJob(ctx, s, o, i)
+		if err == nil && fresh && !added {
+			s.file.write("wrong", jobID(i), "was put once, and the store says that it was there before")
 		}
-		if ctx.Err() == nil {
-			s.file.write("put", j.ID)
+		if fresh = err == nil; !fresh {
+			continue
+		}
+		s.file.write("put", jobID(i))
+		i++
+		if again := rand.IntN(8 * i); again < i {
+			if added, err := putJob(ctx, s, o, again); err == nil && added {
+				s.file.write("wrong", jobID(again), "was put twice, and the store says that it was not there")
+			}
 		}
 	}
+}
+
+// putJob waits for an answer as long as GitHub does.
+func putJob(ctx context.Context, s queue.Store, o orders, i int) (added bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, added, err = s.Put(ctx, queue.Job{
+		ID: jobID(i), Kind: chaosKind, Key: fmt.Sprint("key-", i%o.Keys), Tenant: fmt.Sprint("tenant-", i%chaosTenants),
+	})
+	return added, err
 }
 
 func jobID(i int) string { return fmt.Sprint("job-", i) }
@@ -206,15 +216,17 @@ func shortJob(ctx context.Context, s queue.Store, t *queue.Task, lease time.Dura
 	return nil
 }
 
-// defy settles the job although the lease is lost, where it is, which the store
-// has to refuse. It returns why the task ends.
+// defy records one more step and settles the job although the lease is lost,
+// where it is, which the store has to refuse. It returns why the task ends.
 func defy(ctx context.Context, s queue.Store, t *queue.Task) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, queue.ErrLost) {
 		return cause
 	}
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = s.Done(short, t.Lease()) // is witnessed
+	l := t.Lease()
+	_, _ = s.Append(short, l, queue.Entry{Key: fmt.Sprint("defiance-", l.Attempt), Kind: queue.Call, Outcome: json.RawMessage(`{}`)})
+	_ = s.Done(short, l)
 	return queue.ErrLost
 }
 
@@ -247,6 +259,9 @@ func (c *crew) start(m *member) {
 	_, port, _ := strings.Cut(c.redis.Addr(), ":")
 	o := c.orders
 	o.Name, o.URL, o.Dir, o.Ahead = fmt.Sprint(m.role, "-", m.number), "redis://"+c.world.middle(m.number)+":"+port, c.disks[m.disk].dir, m.ahead
+	if m.role == "intake" { // asks again before Redis, which stands still, goes on
+		o.URL += fmt.Sprintf("?read_timeout=%v&dial_timeout=1s", c.moment()/3)
+	}
 	told, err := json.Marshal(o)
 	if err != nil {
 		c.t.Fatal(err)

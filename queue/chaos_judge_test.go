@@ -3,6 +3,7 @@ package queue_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -63,6 +64,10 @@ type turn struct {
 	first, last time.Time
 }
 
+func (t turn) String() string {
+	return fmt.Sprintf("%s of attempt %d by %s from %s to %s", t.job, t.by.Attempt, t.by.Worker, t.first.Format(time.StampMicro), t.last.Format(time.StampMicro))
+}
+
 // judge looks at what is left: each job was done, and was done once; what was
 // recorded was recorded by who held the job, and no two jobs of a key at a time.
 func (c *crew) judge(s queue.Store, all []queue.Job) {
@@ -91,7 +96,7 @@ func (c *crew) judge(s queue.Store, all []queue.Job) {
 		slices.SortFunc(list, func(a, b turn) int { return a.first.Compare(b.first) })
 		for i := 1; i < len(list); i++ {
 			if list[i].first.Before(list[i-1].last) {
-				c.t.Errorf("%s: %+v and %+v overlap", key, list[i-1], list[i])
+				c.t.Errorf("%s: %v and %v overlap", key, list[i-1], list[i])
 			}
 		}
 	}

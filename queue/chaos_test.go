@@ -70,17 +70,18 @@ func newCrew(t *testing.T, dice *rand.Rand) *crew {
 		t.Fatal(err)
 	}
 	c := &crew{t: t, world: newWorld(t), orders: o, data: newDisk(t, 64<<20)}
-	c.redis = queuetest.StartRedis(t, "--dir", c.data.dir, "--bind", "0.0.0.0", "--protected-mode", "no")
+	c.redis = queuetest.StartRedis(t, "--dir", c.data.dir, "--bind", "0.0.0.0", "--protected-mode", "no", "--auto-aof-rewrite-min-size", "1mb")
 	for range chaosHosts {
 		c.disks = append(c.disks, newDisk(t, 64<<10))
 	}
+	skew := o.Lease / (queue.LeaseTime / queue.SkewRefused) // the same part of a lease as in service
 	for i := range chaosWorkers + 1 {
-		m := &member{role: "worker", number: i, disk: i % chaosHosts, ahead: time.Duration(dice.Int64N(int64(2*queue.SkewRefused))) - queue.SkewRefused}
+		m := &member{role: "worker", number: i, disk: i % chaosHosts, ahead: time.Duration(dice.Int64N(int64(2*skew))) - skew}
 		switch i {
 		case 0:
-			m.ahead = queue.SkewRefused
+			m.ahead = skew
 		case 1:
-			m.ahead = -queue.SkewRefused
+			m.ahead = -skew
 		case chaosWorkers:
 			m.role = "intake"
 		}
@@ -166,15 +167,17 @@ func deal(dice *rand.Rand, n int, first []int) mishap {
 	panic("unreachable: the dice show less than the sum")
 }
 
+// moment is how long at most nothing else happens.
+func (c *crew) moment() time.Duration { return min(3*time.Second, c.orders.Over/15) }
+
 // rage has something bad happen every now and then, and counts what.
 func (c *crew) rage(dice *rand.Rand, until time.Time) map[string]int {
 	happened := map[string]int{}
 	var under sync.WaitGroup
 	defer under.Wait()
 	first := dice.Perm(len(mishaps))
-	moment := min(3*time.Second, *chaosTime/15)
 	for n := 0; time.Now().Before(until); {
-		<-time.After(time.Duration(dice.Int64N(int64(moment / 6))))
+		<-time.After(time.Duration(dice.Int64N(int64(c.moment() / 6))))
 		m := c.members[dice.IntN(len(c.members))]
 		if !m.beset.CompareAndSwap(false, true) {
 			continue
@@ -183,9 +186,9 @@ func (c *crew) rage(dice *rand.Rand, until time.Time) map[string]int {
 		n++
 		happened[bad.name]++
 		bad.begin(c, m)
-		last := time.Duration(dice.Int64N(int64(moment)))
+		last := time.Duration(dice.Int64N(int64(c.moment())))
 		if bad.long {
-			last = c.orders.Lease + time.Duration(dice.Int64N(int64(c.orders.Lease/3)))
+			last = c.orders.Lease*5/4 + time.Duration(dice.Int64N(int64(c.orders.Lease/2))) // somebody has claimed what it held
 		}
 		over := func() {
 			if bad.end != nil {

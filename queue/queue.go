@@ -133,6 +133,16 @@ type Rate struct {
 	Per time.Duration
 }
 
+// closes is the Max of the rate that Closed makes.
+const closes = -1
+
+// Closed is the limit by which Take closes a bucket: nobody gets anything from it
+// until so long has passed, whatever the limit of whoever asks. Closing it for a
+// shorter time does not open it earlier, and giving back does not either.
+func Closed(d time.Duration) Limit { return Limit{{Max: closes, Per: d}} }
+
+func (l Limit) closes() bool { return len(l) == 1 && l[0].Max == closes }
+
 // A Query selects jobs. Zero fields select everything.
 type Query struct {
 	IDs        []string
@@ -197,6 +207,8 @@ type Store interface {
 	// units back; the limit's longest Per then says how long ago they were taken,
 	// at the least, and its Max is not looked at. The newest units of that age go
 	// first. Giving back more than is taken leaves nothing taken; the wait is 0.
+	// With a limit of Closed it closes the bucket, whatever n is. With n 0 and no
+	// limit it takes nothing and says how long the bucket is closed.
 	Take(ctx context.Context, bucket string, n int64, limit Limit) (wait time.Duration, err error)
 	// Wait blocks until something may have happened on one of the kinds (or
 	// SignalsOf a job). It may return early; it returns ctx's error when done.

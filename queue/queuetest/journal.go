@@ -201,6 +201,42 @@ var limitCases = []testCase{
 			}
 		}
 	}},
+	{"a closed bucket gives nobody anything until its time", func(t *testing.T, o Opened) {
+		const unit = time.Minute // so that what a slow machine takes does not count
+		limit := queue.Limit{{Max: 5, Per: unit}}
+		began := time.Now()
+		second := o.Second(t)
+		take := func(s queue.Store, bucket string, n int64, limit queue.Limit, want time.Duration) {
+			t.Helper()
+			wait, err := s.Take(t.Context(), bucket, n, limit)
+			must(t, err)
+			// The clock may also move by itself; not by more than the test takes.
+			if (wait > 0) != (want > 0) || wait > want || wait < want-time.Since(began) {
+				t.Fatalf("Take(%s, %d, %v) = %v, want %v", bucket, n, limit, wait, want)
+			}
+		}
+		take(o.Store, "b", 0, nil, 0)
+		take(o.Store, "b", 5, limit, 0)
+		take(o.Store, "b", 0, nil, 0) // full, but not closed
+		take(o.Store, "b", 1, queue.Closed(30*unit), 0)
+		take(second, "b", 1, queue.Closed(10*unit), 0) // does not open it earlier
+		for _, s := range []queue.Store{o.Store, second} {
+			take(s, "b", 1, limit, 30*unit)
+			take(s, "b", 0, nil, 30*unit)
+			take(s, "b", -100, nil, 0) // nor does giving back
+			take(s, "b", 0, nil, 30*unit)
+			take(s, "other", 0, nil, 0)
+			take(s, "other", 1, limit, 0)
+		}
+		o.Advance(20 * unit)
+		take(second, "b", 1, limit, 10*unit)
+		o.Advance(10 * unit)
+		take(second, "b", 0, nil, 0)
+		take(o.Store, "b", 5, limit, 0)
+		take(second, "b", 1, limit, unit) // as if it had never been closed
+		take(second, "b", 1, queue.Closed(60*unit), 0)
+		take(o.Store, "b", 1, limit, 60*unit)
+	}},
 	{"buckets are apart", func(t *testing.T, o Opened) {
 		limit := queue.Limit{{Max: 1, Per: time.Hour}}
 		for _, bucket := range []string{"a", "b", ""} {
