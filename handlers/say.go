@@ -115,7 +115,7 @@ func (h *Handlers) decide(ctx context.Context, t trigger, cmd command.Command) (
 }
 
 // meant is the build that a command is for: the open one, or, to resume, the
-// one that ended last.
+// one that ended last or that is given up though nobody could be told yet.
 func (h *Handlers) meant(ctx context.Context, t trigger, cmd command.Command) (job queue.Job, refusal string, err error) {
 	job, found, err := h.openBuild(ctx, t)
 	if cmd.Name == command.Cancel {
@@ -124,7 +124,7 @@ func (h *Handlers) meant(ctx context.Context, t trigger, cmd command.Command) (j
 	switch {
 	case err != nil:
 		return job, "", err
-	case cmd.Name != command.Resume && found:
+	case found && (cmd.Name != command.Resume || job.Verdict.Cause != ""):
 		return job, "", nil
 	case found:
 		link, err := linkOf(job, t)

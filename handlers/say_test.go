@@ -146,6 +146,20 @@ func TestWhatABuildIsTold(t *testing.T) {
 	}
 }
 
+// A build that is given up, of which the ticket could not be told yet, is resumed
+// by whoever sees so elsewhere.
+func TestAResumeBeforeTheTicketCouldBeTold(t *testing.T) {
+	w := built(t, report.Running, nil)
+	w.account.State = report.NeedsHuman
+	w.shelf.jobs[len(w.shelf.jobs)-1].Verdict.Cause = "no luck"
+	before := len(w.hub.comments)
+	w.deliver(guid, commented(maintainer, "/resume"))
+	w.commentsHold(before)
+	if said := w.said(); len(said) != 1 || !said[0].Reopen {
+		t.Errorf("signals %+v", said)
+	}
+}
+
 // Who may say what: the role counts, whatever the build waits for.
 func TestWhoMayTellABuild(t *testing.T) {
 	lines := map[string]struct {
