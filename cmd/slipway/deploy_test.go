@@ -93,6 +93,9 @@ func TestComposeFile(t *testing.T) {
 		if grace, err := time.ParseDuration(s.StopGrace); err != nil || grace <= drain {
 			t.Errorf("%s is killed after %s, in which it may not have handed its work back", name, s.StopGrace)
 		}
+		if s.Build.Network != "none" {
+			t.Errorf("%s is built with a network", name)
+		}
 		if s.DependsOn["redis"].Condition != "service_healthy" {
 			t.Errorf("%s does not wait for Redis", name)
 		}
