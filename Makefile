@@ -41,15 +41,16 @@ bench: ## how fast it is, each number beside its bound
 eval: ## every planted fault with recorded answers, graded as expected; make test runs each fifth
 	go test -count 1 -timeout 10m -v -run TestPlantedFaults ./cmd/slipway -eval-all
 
-soak: ## properties and crashes for long, all of GitHub as Enterprise Server: make soak CHECKS=20000
+soak: ## properties and crashes for long, all of GitHub as Enterprise Server, Redis as a Cluster: make soak CHECKS=20000
 	go test -race -count 1 -timeout 2h \
 		$$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/rapid|queuetest/ { print $$1 }') \
 		-rapid.checks $(or $(CHECKS),2000)
+	SLIPWAY_SOAK=1 go test -race -count 1 -timeout 10m -run 'TestRedisCluster|TestAStepOutlasts' ./queue
 	go test -count 1 -timeout 2h -run TestDecisionsKeepTheInvariants ./pipeline -rapid.checks $(or $(CHECKS),2000)0
 	SLIPWAY_TEST_GITHUB=enterprise go test -race -count 1 -timeout 2h ./cmd/slipway
 	SLIPWAY_SOAK=1 go test -race -count 1 -timeout 2h ./cmd/slipway/... ./pipeline/runtime
 
-chaos: ## kill, stop and cut off workers and Redis for long: make chaos TIME=5m SEED=7
+chaos: ## kill, stop and cut off workers and Redis, and fill their disks, for long: make chaos TIME=5m SEED=7
 	go test -race -count 1 -timeout 1h -v -run TestChaos ./queue -chaos $(or $(TIME),60s) -chaos-seed $(or $(SEED),0)
 	go test -race -count 1 -timeout 1h -v -run TestChaos ./cmd/slipway/durability -chaos-builds $(or $(BUILDS),30) -chaos-seed $(or $(SEED),0)
 

@@ -208,7 +208,8 @@ func (a *App) worker() *queue.Worker {
 const whileAway = 10 * time.Second
 
 // patient is the slot of jobs that wait for GitHub while it is away, however long
-// that takes: that is no failure of theirs, and nobody could be told.
+// that takes: that is no failure of theirs, and nobody could be told. They write
+// there only as long as they are this worker's.
 func (a *App) patient(s queue.Slot) queue.Slot {
 	wait := func(ctx context.Context, err error) error {
 		if err == nil || queue.Decided(err) || ctx.Err() != nil || !a.hub.Away(ctx) {
@@ -217,8 +218,10 @@ func (a *App) patient(s queue.Slot) queue.Slot {
 		return queue.Turn(time.Now().Add(whileAway), fmt.Errorf("GitHub is away: %w", err))
 	}
 	run, givenUp := s.Run, s.GivenUp
-	s.Run = func(ctx context.Context, t *queue.Task) error { return wait(ctx, run(ctx, t)) }
-	s.GivenUp = func(ctx context.Context, t *queue.Task, cause error) error { return wait(ctx, givenUp(ctx, t, cause)) }
+	s.Run = func(ctx context.Context, t *queue.Task) error { return wait(ctx, run(github.Fenced(ctx, t.Extend), t)) }
+	s.GivenUp = func(ctx context.Context, t *queue.Task, cause error) error {
+		return wait(ctx, givenUp(github.Fenced(ctx, t.Extend), t, cause))
+	}
 	return s
 }
 
@@ -330,8 +333,12 @@ func (a *App) home(ctx context.Context, req pipeline.Request) (forge.Repo, error
 // Account is where a build stands now, by its journal and by the queue.
 func Account(ctx context.Context, store queue.Store, job queue.Job) (report.Build, error) {
 	b, err := pipeline.Read(ctx, store, job.ID)
-	if err == nil && job.State == queue.Buried {
+	switch {
+	case err != nil:
+	case job.State == queue.Buried:
 		b = pipeline.GivenUp(b, job.Cause)
+	case job.Verdict.Cause != "":
+		b = pipeline.GivenUp(b, job.Verdict.Cause)
 	}
 	return b, err
 }

@@ -80,13 +80,29 @@ func newestResult(ctx context.Context, store queue.Store, q queue.Query, fits fu
 }
 
 // buildsOf are the builds of the ticket of one of our pull requests, newest first.
+// The repository may have had another name or owner then, and another one may have
+// had its name.
 func buildsOf(ctx context.Context, store queue.Store, r forge.Repo, pull forge.Pull) ([]queue.Job, error) {
-	key := fmt.Sprintf("%s#%d", r, pull.Ticket)
-	jobs, err := store.List(ctx, queue.Query{Kinds: pipeline.Kinds(), Key: key, Limit: math.MaxInt32})
-	if err != nil {
-		return nil, fmt.Errorf("look for builds of %s: %w", key, err)
+	for _, key := range []string{fmt.Sprintf("%s#%d", r, pull.Ticket), ""} {
+		jobs, err := store.List(ctx, queue.Query{Kinds: pipeline.Kinds(), Key: key, Limit: math.MaxInt32})
+		if err != nil {
+			return nil, fmt.Errorf("look for builds of %s#%d: %w", r, pull.Ticket, err)
+		}
+		var found []queue.Job
+		for _, j := range jobs {
+			req, err := request(j)
+			if err != nil {
+				return nil, err
+			}
+			if req.Repo.ID == r.ID && req.Ticket.Number == pull.Ticket {
+				found = append(found, j)
+			}
+		}
+		if len(found) > 0 || r.ID == 0 {
+			return found, nil
+		}
 	}
-	return jobs, nil
+	return nil, nil
 }
 
 // findings are what is open on a pull request: by its last review, or, where

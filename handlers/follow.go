@@ -201,15 +201,16 @@ func findingNumbers(text string) (numbers []int, ok bool) {
 }
 
 func queuedFollowUpText(run, login, waits, prefix string) string {
-	when := "is queued"
+	when, cancels := "is queued", "stops it and keeps what is finished"
 	if waits != "" {
 		when = "comes right after run " + code(waits) + ", which is open,"
+		cancels = "stops the open run, and then this one begins"
 	}
 	return fmt.Sprintf("### Slipway: queued\n\n"+
 		"A follow-up on this pull request %s for %s. This comment follows it to its end.\n\n"+
-		"%s says how it stands · %s stops it and keeps what is finished\n\n"+
+		"%s says how it stands · %s %s\n\n"+
 		"<sub>run %s</sub>",
-		when, code(login), code(prefix+"status"), code(prefix+"cancel"), code(run))
+		when, code(login), code(prefix+"status"), code(prefix+"cancel"), cancels, code(run))
 }
 
 func closedText(typed string) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 
 	"github.com/slipway-dev/slipway/pipeline/forge"
 	"github.com/slipway-dev/slipway/pipeline/plan"
@@ -126,4 +127,19 @@ type Forge interface {
 	Comments(ctx context.Context, ticket int, marker string) (int, error)
 	// React puts a reaction on a comment, remark or ticket: eyes, rocket, confused.
 	React(ctx context.Context, on forge.Subject, content string) error
+}
+
+// title is the one line that names the work.
+func (r Request) title() string {
+	if r.Follow != nil {
+		return "Follow-up: " + r.Follow.Pull.Title
+	}
+	if r.Ticket.Title != "" {
+		return r.Ticket.Title
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(r.Goal), "\n")
+	if runes := []rune(line); len(runes) > 100 {
+		line = string(runes[:99]) + "…"
+	}
+	return line
 }

@@ -22,6 +22,16 @@ func OpenRedisAt(ctx context.Context, o RedisOptions, prefix string, shift func(
 	return s, s.start(ctx, o.Dir)
 }
 
+// OpenRedisFor opens as OpenRedis does, for leases of a test's length.
+func OpenRedisFor(ctx context.Context, o RedisOptions, lease time.Duration) (*Redis, error) {
+	s, err := OpenRedis(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	s.lease = lease
+	return s, nil
+}
+
 // Kill ends the store as kill -9 ends its process: the kernel frees the locks,
 // and nobody is told.
 func (s *Redis) Kill() error {
@@ -41,4 +51,7 @@ var RedisScripts = map[string]string{
 	"send": sendLua, "append": appendLua, "take": takeLua, "list": listLua, "expire": expireLua,
 }
 
-const LeaseTime = leaseTime
+const (
+	LeaseTime   = leaseTime
+	SkewRefused = skewRefused
+)

@@ -32,6 +32,27 @@ func charge(cause error) int {
 	return 1
 }
 
+// Untold is the cause with which a job is parked that is given up, where nobody
+// could be told: it leaves a Verdict.
+func Untold(verdict, failed error) error { return &untold{verdict.Error(), failed} }
+
+type untold struct {
+	verdict string
+	failed  error
+}
+
+func (u *untold) Error() string { return u.verdict + "; and nobody could be told: " + u.failed.Error() }
+
+func (u *untold) Unwrap() error { return u.failed }
+
+// verdict is what a job is given up for that is parked for a cause, or empty.
+func verdict(cause error) string {
+	if u, ok := errors.AsType[*untold](cause); ok {
+		return u.verdict
+	}
+	return ""
+}
+
 // Never is what a task returns when running it again would fail again.
 func Never(cause error) error { return &neverError{cause} }
 

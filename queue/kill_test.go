@@ -40,17 +40,17 @@ func child(role string) int {
 		}
 		return 0
 	}
-	s, err := openChild(ctx)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if role == "chaos" {
-		if err := workInChaos(s); err != nil {
+	if role == "worker" || role == "intake" {
+		if err := serveInChaos(role); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return 0
+	}
+	s, err := openChild(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	name := os.Getenv(childName)
 	kind := cmp.Or(os.Getenv(childKind), "journal")

@@ -40,8 +40,16 @@ type Job struct {
 	Retries int       `json:"retries,omitempty"` // how often it was parked with a retryable cause
 	Cause   string    `json:"cause,omitempty"`   // why it is parked or buried
 	Worker  string    `json:"worker,omitempty"`  // who holds the lease
+	Verdict Verdict   `json:"verdict,omitzero"`  // says that no worker runs it again
 	Created time.Time `json:"created,omitzero"`
 	Updated time.Time `json:"updated,omitzero"`
+}
+
+// A Verdict is that a job is given up, while nobody could be told of it yet: it
+// is claimed only to try that again. A reopening signal lifts it.
+type Verdict struct {
+	Cause string    `json:"cause,omitempty"` // empty: there is none
+	Since time.Time `json:"since,omitzero"`
 }
 
 // State is where a job stands.
@@ -68,6 +76,8 @@ type Lease struct {
 	Until   time.Time
 	Crashes int   // consecutive claims that ended in a crash without a new call or effect in the journal; a choice is only what was about to be done
 	Seen    int64 // the last signal that Extend returned on this lease
+
+	claim string // names the claim among those of an attempt, where a store may lose one
 }
 
 // A Signal is something said to a job while it waits or runs.
@@ -123,6 +133,16 @@ type Rate struct {
 	Per time.Duration
 }
 
+// closes is the Max of the rate that Closed makes.
+const closes = -1
+
+// Closed is the limit by which Take closes a bucket: nobody gets anything from it
+// until so long has passed, whatever the limit of whoever asks. Closing it for a
+// shorter time does not open it earlier, and giving back does not either.
+func Closed(d time.Duration) Limit { return Limit{{Max: closes, Per: d}} }
+
+func (l Limit) closes() bool { return len(l) == 1 && l[0].Max == closes }
+
 // A Query selects jobs. Zero fields select everything.
 type Query struct {
 	IDs        []string
@@ -164,14 +184,16 @@ type Store interface {
 	Done(ctx context.Context, l *Lease) error
 	// Park puts the job aside until a time or a signal, whichever is first.
 	// A zero until waits for a signal alone. A nil cause is a wait that is not
-	// charged; a cause counts as a retry, but for that of a Turn. A signal not yet returned by Extend
+	// charged; a cause counts as a retry, but for that of a Turn, and Untold leaves
+	// a Verdict. A signal not yet returned by Extend
 	// on this lease makes the job claimable at once.
 	Park(ctx context.Context, l *Lease, until time.Time, cause error) error
 	// Bury settles the job as failed for good, with the same exception as Done.
 	Bury(ctx context.Context, l *Lease, cause error) error
 	// Send delivers a signal durably, once per Signal.ID, and wakes a parked job.
-	// A reopened job starts with fresh counters of retries and crashes; it
-	// answers ErrOpen while another unfinished job has its Once.
+	// A reopened job starts with fresh counters of retries and crashes, as does
+	// one whose Verdict a reopening signal lifts; it answers ErrOpen while
+	// another unfinished job has its Once.
 	Send(ctx context.Context, jobID string, s Signal) error
 	// Append records a step, fenced by the lease's attempt. It only reads the
 	// lease, so steps may be appended while another goroutine extends a copy.
@@ -185,6 +207,8 @@ type Store interface {
 	// units back; the limit's longest Per then says how long ago they were taken,
 	// at the least, and its Max is not looked at. The newest units of that age go
 	// first. Giving back more than is taken leaves nothing taken; the wait is 0.
+	// With a limit of Closed it closes the bucket, whatever n is. With n 0 and no
+	// limit it takes nothing and says how long the bucket is closed.
 	Take(ctx context.Context, bucket string, n int64, limit Limit) (wait time.Duration, err error)
 	// Wait blocks until something may have happened on one of the kinds (or
 	// SignalsOf a job). It may return early; it returns ctx's error when done.

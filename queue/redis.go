@@ -52,6 +52,7 @@ type RedisOptions struct {
 	// URL is redis://user:password@host:port/db, with rediss for TLS. A Sentinel
 	// is redis+sentinel://host:port/db?master_name=x&addr=host2:port, a Cluster
 	// redis+cluster://host:port?addr=host2:port; both have a rediss form too.
+	// With TLS the parameters ca, cert and key name files in PEM, by absolute paths.
 	URL string
 	// Dir is where the lock files of this host's workers are; it is made if
 	// necessary. Processes of one host that share it take over from each other
@@ -76,6 +77,9 @@ func OpenRedis(ctx context.Context, o RedisOptions) (*Redis, error) {
 		return nil, fmt.Errorf("open Redis: %w", err)
 	}
 	err = inspect(ctx, s.client, s.log)
+	if redis.HasErrorPrefix(err, "NOPERM") {
+		err = fmt.Errorf("%w; %s", err, rightsAdvice)
+	}
 	if err == nil {
 		err = s.start(ctx, o.Dir)
 	}
@@ -225,25 +229,30 @@ func (s *Redis) Send(ctx context.Context, jobID string, g Signal) error {
 	return nil
 }
 
-// List implements Store.
+// List implements Store. Many jobs come in several pages, which are not of one
+// instant.
 func (s *Redis) List(ctx context.Context, q Query) ([]Job, error) {
 	if q.Limit <= 0 {
 		q.Limit = 100
 	}
-	args := append([]any{q.Limit, q.Unfinished, q.Once, q.Key, len(q.IDs)}, anys(slices.Concat(q.IDs, q.Kinds))...)
-	found, err := s.run(ctx, listScript, args...).Slice()
-	if err != nil {
-		return nil, fmt.Errorf("list jobs: %w", err)
-	}
 	var jobs []Job
-	for _, v := range found {
-		j, err := readJob(v)
+	for below := "0"; ; {
+		args := append([]any{q.Limit - len(jobs), q.Unfinished, q.Once, q.Key, len(q.IDs), below}, anys(slices.Concat(q.IDs, q.Kinds))...)
+		page, err := s.run(ctx, listScript, args...).Slice()
 		if err != nil {
 			return nil, fmt.Errorf("list jobs: %w", err)
 		}
-		jobs = append(jobs, j)
+		for _, v := range page[1:] {
+			j, err := readJob(v)
+			if err != nil {
+				return nil, fmt.Errorf("list jobs: %w", err)
+			}
+			jobs = append(jobs, j)
+		}
+		if below = fmt.Sprint(page[0]); below == "0" || len(jobs) >= q.Limit {
+			return jobs, nil
+		}
 	}
-	return jobs, nil
 }
 
 // Wait implements Store.

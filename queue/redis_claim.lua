@@ -87,55 +87,54 @@ local function head(tenant)
   return best
 end
 
--- everyone orders the waiting tenants of several kinds, whose lanes are added
--- up. Numbers are sorted, not tenants: a comparison in Lua would cost the most.
-local function everyone()
-  local running, served = {}, {}
-  for _, kind in ipairs(kinds) do
-    local all = redis.call('ZRANGE', key('lanes', kind), '0', '-1', 'WITHSCORES')
-    for i = 1, #all, 2 do
-      local tenant, s = all[i], tonumber(all[i + 1])
-      running[tenant] = (running[tenant] or 0) + s - s % LANE
-      served[tenant] = math.max(served[tenant] or 0, s % LANE)
+-- together returns what names, call by call, the waiting tenants of several kinds,
+-- whose lanes are added up. It looks for the least each time: nearly always the
+-- first has a job to give, and to sort them all would cost more than that.
+local function together()
+  local lanes, sums = {}, {}
+  for i, kind in ipairs(kinds) do
+    local all = redis.call('ZRANGE', key('turn', kind), '0', '-1', 'WITHSCORES')
+    lanes[i] = {}
+    for k = 1, #all, 2 do
+      lanes[i][all[k]] = tonumber(all[k + 1])
+      sums[all[k]] = 0
     end
   end
-  local sums, of, seen = {}, {}, {}
-  for _, kind in ipairs(kinds) do
-    for _, tenant in ipairs(redis.call('ZRANGE', key('turn', kind), '0', '-1')) do
-      if not seen[tenant] then
-        seen[tenant] = true
-        local sum = running[tenant] + served[tenant]
-        if not of[sum] then
-          of[sum] = {}
-          sums[#sums + 1] = sum
-        end
-        of[sum][#of[sum] + 1] = tenant
-      end
+  for tenant in pairs(sums) do
+    local running, served = 0, 0
+    for i, kind in ipairs(kinds) do
+      local s = lanes[i][tenant] or score(kind, tenant)
+      running, served = running + s - s % LANE, math.max(served, s % LANE)
     end
+    sums[tenant] = running + served
   end
-  table.sort(sums)
-  local order = {}
-  for _, sum in ipairs(sums) do
-    table.sort(of[sum])
-    for _, tenant in ipairs(of[sum]) do order[#order + 1] = tenant end
+  return function()
+    local first, least = nil, math.huge
+    for tenant, sum in pairs(sums) do
+      if sum < least or sum == least and tenant < first then first, least = tenant, sum end
+    end
+    if first then sums[first] = nil end
+    return first
   end
-  return order
 end
 
-local from, page = 0, nil
-repeat
-  if #kinds > 1 then
-    page, from = everyone(), nil
-  else
-    page = redis.call('ZRANGE', key('turn', kinds[1]), int(from), int(from + 15))
-    from = #page == 16 and from + 16 or nil
-  end
-  for _, tenant in ipairs(page) do
-    local best = head(tenant)
-    if best then
-      local j = load(best.id)
-      return take(j, tonumber(j.crashes))
+-- alone does the same for one kind, whose lanes are in order.
+local function alone()
+  local page, i, from = {}, 0, 0
+  return function()
+    i = i + 1
+    if i > #page then
+      page, i, from = redis.call('ZRANGE', key('turn', kinds[1]), int(from), int(from + 15)), 1, from + 16
     end
+    return page[i]
   end
-until not from
+end
+
+for tenant in #kinds > 1 and together() or alone() do
+  local best = head(tenant)
+  if best then
+    local j = load(best.id)
+    return take(j, tonumber(j.crashes))
+  end
+end
 return {0}

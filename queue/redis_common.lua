@@ -89,18 +89,29 @@ local function release(j)
   set(j, 'worker', '', 'home', '', 'until', '0')
 end
 
+-- lift takes a verdict back, and what led to it.
+local function lift(j)
+  if (j.verdict or '') ~= '' then set(j, 'verdict', '', 'judged', '0', 'retries', '0', 'crashes', '0') end
+end
+
+-- recalled reports whether a reopening signal came too late for a lease that has
+-- seen so many: whoever sent it was told that the job would go on.
+local function recalled(j, seen) return tonumber(j.recalled) > math.max(seen, tonumber(j.heard)) end
+
 -- close ends a job.
 local function close(j, state, cause)
   redis.call('ZREM', key('open'), j.id)
   if j.once ~= '' then redis.call('HDEL', key('taken'), j.once) end
   if j.kind == 'delivery' then redis.call('ZADD', key('handled'), int(now), j.id) end
-  set(j, 'state', state, 'crashes', '0', 'cause', cause, 'updated', int(now))
+  set(j, 'state', state, 'crashes', '0', 'verdict', '', 'judged', '0', 'cause', cause, 'updated', int(now))
 end
 
--- fence returns the job if the lease is its newest, else nil.
-local function fence(id, attempt)
+-- fence returns the job if the lease is its newest, else nil. A lease is an
+-- attempt and the token of its claim: where a fail-over lost a claim, another
+-- one gets the same attempt.
+local function fence(id, lease)
   local j = load(id)
-  if j and j.state == 'running' and j.attempt == attempt then return j end
+  if j and j.state == 'running' and j.attempt .. ' ' .. j.claimed == lease then return j end
   return nil
 end
 

@@ -2,9 +2,8 @@ local seen, state, cause = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local j = fence(ARGV[3], ARGV[4])
 if not j then return again(ARGV[3]) and 1 or 0 end
 release(j)
-if tonumber(j.recalled) > math.max(seen, tonumber(j.heard)) then
-  -- Whoever sent the signal was told that the job would go on.
-  set(j, 'state', 'queued', 'retries', '0', 'crashes', '0', 'updated', int(now))
+if recalled(j, seen) then
+  set(j, 'state', 'queued', 'retries', '0', 'crashes', '0', 'verdict', '', 'judged', '0', 'updated', int(now))
   enqueue(j)
 else
   close(j, state, cause)

@@ -17,7 +17,7 @@ func (s *Redis) Append(ctx context.Context, l *Lease, e Entry) (seq int64, err e
 	e.Outcome, e.Seq = nil, 0
 	step, err := frame(e, outcome)
 	if err == nil {
-		seq, err = s.insist(ctx, appendScript, l.Job.ID, l.Attempt, key, progress, step).Int64()
+		seq, err = s.insist(ctx, appendScript, l.Job.ID, fenceOf(l), key, progress, step).Int64()
 	}
 	switch {
 	case err != nil:
@@ -73,6 +73,12 @@ func (s *Redis) entries(ctx context.Context, jobID string, after int64) (out []E
 
 // Take implements Store. As with SQLite the window is exact.
 func (s *Redis) Take(ctx context.Context, bucket string, n int64, limit Limit) (wait time.Duration, err error) {
+	switch {
+	case limit.closes():
+		return s.take(ctx, bucket, 0, limit[0].Per)
+	case len(limit) == 0 && n == 0:
+		return s.take(ctx, bucket, 0, 0)
+	}
 	var longest time.Duration
 	rates := []any{}
 	for _, r := range limit {
@@ -85,6 +91,11 @@ func (s *Redis) Take(ctx context.Context, bucket string, n int64, limit Limit) (
 	if n == 0 || n > 0 && len(limit) == 0 {
 		return 0, nil
 	}
+	return s.take(ctx, bucket, n, longest, rates...)
+}
+
+// take runs the script: 0 units for a time close the bucket, and for none ask.
+func (s *Redis) take(ctx context.Context, bucket string, n int64, longest time.Duration, rates ...any) (time.Duration, error) {
 	us, err := s.run(ctx, takeScript, append([]any{bucket, n, ceilMicros(longest)}, rates...)...).Int64()
 	if err != nil {
 		return 0, fmt.Errorf("take %d from %s: %w", n, bucket, err)

@@ -52,8 +52,11 @@ func readLease(view any) (*Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the lease of job %s: %w", j.ID, err)
 	}
-	return &Lease{Job: j, Attempt: j.Attempt, Worker: j.Worker, Until: fromMicros(until), Crashes: crashes}, nil
+	return &Lease{Job: j, Attempt: j.Attempt, Worker: j.Worker, Until: fromMicros(until), Crashes: crashes, claim: fields["claimed"]}, nil
 }
+
+// fenceOf is how a script knows a lease.
+func fenceOf(l *Lease) string { return fmt.Sprint(l.Attempt, " ", l.claim) }
 
 // Extend implements Store.
 func (s *Redis) Extend(ctx context.Context, l *Lease) ([]Signal, error) {
@@ -67,7 +70,7 @@ func (s *Redis) Extend(ctx context.Context, l *Lease) ([]Signal, error) {
 
 // extend reads the signals behind those seen: they are numbered by their place.
 func (s *Redis) extend(ctx context.Context, l *Lease) (until time.Time, signals []Signal, err error) {
-	got, err := readAnswer(s.run(ctx, extendScript, l.Job.ID, l.Attempt, s.lease.Microseconds(), l.Seen))
+	got, err := readAnswer(s.run(ctx, extendScript, l.Job.ID, fenceOf(l), s.lease.Microseconds(), l.Seen))
 	if err != nil {
 		return until, nil, err
 	}
@@ -103,11 +106,11 @@ func (s *Redis) Bury(ctx context.Context, l *Lease, cause error) error {
 
 // Park implements Store.
 func (s *Redis) Park(ctx context.Context, l *Lease, until time.Time, cause error) error {
-	return s.settle(ctx, parkScript, l, micros(until), charge(cause) > 0, text(cause))
+	return s.settle(ctx, parkScript, l, micros(until), charge(cause) > 0, text(cause), verdict(cause))
 }
 
 func (s *Redis) settle(ctx context.Context, script *redis.Script, l *Lease, how ...any) error {
-	settled, err := s.insist(ctx, script, append([]any{l.Job.ID, l.Attempt, l.Seen}, how...)...).Int64()
+	settled, err := s.insist(ctx, script, append([]any{l.Job.ID, fenceOf(l), l.Seen}, how...)...).Int64()
 	if err == nil && settled == 0 {
 		err = ErrLost
 	}

@@ -1,8 +1,11 @@
+-- A list is read in pages, from the newest job back: nobody else is served meanwhile.
+-- ARGV[8] is the number below which this page begins. It answers with the one below
+-- which the next begins, 0 for none, and the jobs.
 local limit, unfinished, once, jobkey = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[5], ARGV[6]
 local ids, kinds = {}, {}
-local count = tonumber(ARGV[7])
-for i = 8, 7 + count do ids[#ids + 1] = ARGV[i] end
-for i = 8 + count, #ARGV do kinds[#kinds + 1] = ARGV[i] end
+local count, below, PAGE = tonumber(ARGV[7]), ARGV[8], 200
+for i = 9, 8 + count do ids[#ids + 1] = ARGV[i] end
+for i = 9 + count, #ARGV do kinds[#kinds + 1] = ARGV[i] end
 
 local function ofKind(kind)
   if #kinds == 0 then return true end
@@ -12,25 +15,20 @@ local function ofKind(kind)
   return false
 end
 
-local found = {}
+local found, rest = {}, 0
 local function consider(id)
   local f = redis.call('HMGET', key('job', id), 'kind', 'key', 'once', 'state', 'n')
-  if not f[1] or not ofKind(f[1]) or jobkey ~= '' and f[2] ~= jobkey or once ~= '' and f[3] ~= once then return false end
-  if unfinished and finished({state = f[4]}) then return false end
+  if not f[1] or not ofKind(f[1]) or jobkey ~= '' and f[2] ~= jobkey or once ~= '' and f[3] ~= once then return end
+  if unfinished and finished({state = f[4]}) then return end
   found[#found + 1] = {id = id, n = tonumber(f[5])}
-  return true
 end
 
--- scan looks through a set from its newest job until there are enough.
+-- scan looks through a page of a set.
 local function scan(among)
-  local from, enough = 0, 0
-  repeat
-    local page = redis.call('ZREVRANGE', among, int(from), int(from + 99))
-    for _, id in ipairs(page) do
-      if enough < limit and consider(id) then enough = enough + 1 end
-    end
-    from = from + 100
-  until enough >= limit or #page < 100
+  local from = below == '0' and '+inf' or '(' .. below
+  local page = redis.call('ZREVRANGEBYSCORE', among, from, '-inf', 'WITHSCORES', 'LIMIT', '0', int(PAGE))
+  for i = 1, #page, 2 do consider(page[i]) end
+  if #page == 2 * PAGE then rest = math.max(rest, tonumber(page[#page])) end
 end
 
 if #ids > 0 then
@@ -51,6 +49,9 @@ elseif #kinds > 0 then
 else scan(key('jobs'))
 end
 table.sort(found, function(a, b) return a.n > b.n end)
-local out = {}
-for i = 1, math.min(limit, #found) do out[i] = view(found[i].id) end
+local out = {int(rest)}
+for _, f in ipairs(found) do
+  if #out > limit or f.n < rest then break end -- an older one may have been missed in another set
+  out[#out + 1] = view(f.id)
+end
 return out

@@ -21,38 +21,67 @@ func dial(address string) (redis.UniversalClient, error) {
 	quiet()
 	scheme, _, _ := strings.Cut(address, "://")
 	base, form, _ := strings.Cut(scheme, "+")
-	address = strings.Replace(address, scheme, base, 1)
-	switch {
-	case base != "redis" && base != "rediss":
+	if base != "redis" && base != "rediss" {
 		return nil, errors.New("its address must begin with redis:// or rediss://, or with redis+sentinel:// or redis+cluster://")
-	case form == "":
-		o, err := redis.ParseURL(address)
+	}
+	u, err := url.Parse(strings.Replace(address, scheme, base, 1))
+	if err != nil {
+		return nil, discreet(err)
+	}
+	secure, err := takeTLS(u)
+	if err != nil {
+		return nil, err
+	}
+	switch form {
+	case "":
+		o, err := redis.ParseURL(u.String())
 		if err != nil {
 			return nil, discreet(err)
 		}
-		o.DisableIdentity, o.ContextTimeoutEnabled = true, true
+		o.DisableIdentity, o.ContextTimeoutEnabled, o.Dialer = true, true, dialTLS(secure, o.DialTimeout)
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return redis.NewClient(o), nil
-	case form == "sentinel":
-		o, err := redis.ParseFailoverURL(address)
+	case "sentinel":
+		o, err := parseSentinel(u)
 		if err != nil {
-			return nil, discreet(err)
+			return nil, err
 		}
-		if o.MasterName == "" {
-			return nil, errors.New("the address of a Sentinel needs ?master_name=")
-		}
-		o.DisableIdentity, o.ContextTimeoutEnabled = true, true
+		o.DisableIdentity, o.ContextTimeoutEnabled, o.Dialer = true, true, dialTLS(secure, o.DialTimeout)
 		return redis.NewFailoverClient(o), nil
-	case form == "cluster":
-		o, err := redis.ParseClusterURL(address)
+	case "cluster":
+		o, err := redis.ParseClusterURL(u.String())
 		if err != nil {
 			return nil, discreet(err)
 		}
-		o.DisableIdentity, o.ContextTimeoutEnabled = true, true
+		o.DisableIdentity, o.ContextTimeoutEnabled, o.Dialer = true, true, dialTLS(secure, o.DialTimeout)
 		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return redis.NewClusterClient(o), nil
 	}
 	return nil, fmt.Errorf("unknown form %q of address: there are redis+sentinel:// and redis+cluster://", form)
+}
+
+// parseSentinel reads the address of Sentinels. As everywhere, the user before
+// the @ is that of Redis; Sentinels that want one of their own get it by
+// parameters.
+func parseSentinel(u *url.URL) (*redis.FailoverOptions, error) {
+	query := u.Query()
+	if query.Has("username") || query.Has("password") {
+		return nil, errors.New("username= and password= in the address of a Sentinel: the user of Redis stands before the @, that of the Sentinels is sentinel_username= and sentinel_password=")
+	}
+	user, password := query.Get("sentinel_username"), query.Get("sentinel_password")
+	query.Del("sentinel_username")
+	query.Del("sentinel_password")
+	u.RawQuery = query.Encode()
+	o, err := redis.ParseFailoverURL(u.String())
+	if err != nil {
+		return nil, discreet(err)
+	}
+	if o.MasterName == "" {
+		return nil, errors.New("the address of a Sentinel needs ?master_name=")
+	}
+	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword // for the library it is the Sentinels' user
+	o.SentinelUsername, o.SentinelPassword = user, password
+	return o, nil
 }
 
 // quiet has the client library, which writes to standard error, log as we do.
@@ -63,16 +92,6 @@ type redisLog struct{}
 // Printf implements the library's logger.
 func (redisLog) Printf(ctx context.Context, format string, v ...any) {
 	slog.DebugContext(ctx, fmt.Sprintf(format, v...))
-}
-
-// CheckRedisURL says what is wrong with the address of a Redis, without
-// connecting to it and without repeating its password.
-func CheckRedisURL(address string) error {
-	client, err := dial(address)
-	if err != nil {
-		return err
-	}
-	return client.Close()
 }
 
 // discreet drops the address from an error.
@@ -99,6 +118,9 @@ func inspect(ctx context.Context, client redis.UniversalClient, log *slog.Logger
 		return err
 	}
 	if err := judgeVersion(info); err != nil {
+		return err
+	}
+	if err := checkRights(ctx, client); err != nil {
 		return err
 	}
 	asked := time.Now()

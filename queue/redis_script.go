@@ -1,16 +1,14 @@
 package queue
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/rand"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -60,8 +58,8 @@ func (s *Redis) run(ctx context.Context, script *redis.Script, args ...any) *red
 	return s.call(ctx, script, rand.Text(), args)
 }
 
-// insist runs a script until Redis answers or ctx ends: what is at stake is paid
-// work, and a server that restarts comes back.
+// insist runs a script until Redis takes it or ctx ends: what is at stake is paid
+// work, and a server that restarts comes back, as room on a full disk does.
 func (s *Redis) insist(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
 	token := rand.Text()
 	for {
@@ -69,7 +67,7 @@ func (s *Redis) insist(ctx context.Context, script *redis.Script, args ...any) *
 		if !away(cmd.Err()) || ctx.Err() != nil {
 			return cmd
 		}
-		s.log.Warn("Redis does not answer, trying again", "err", cmd.Err())
+		s.log.Warn("Redis takes nothing, trying again", "err", cmd.Err())
 		select {
 		case <-ctx.Done():
 			return cmd
@@ -80,18 +78,25 @@ func (s *Redis) insist(ctx context.Context, script *redis.Script, args ...any) *
 	}
 }
 
-// away reports whether an error says that Redis could not be asked.
+// passing are the refusals of a Redis that is there and changes nothing, as
+// long as something lasts. A script meets them at its first write, never later.
+var passing = []string{
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
+	"MISCONF",    // its disk is full
+	"OOM",        // its memory is
+	"NOREPLICAS", // fewer than min-replicas-to-write
+	"BUSY ",      // another's script runs
+	"max number of clients reached",
+}
+
+// away reports whether an error says that Redis could not be asked, or takes
+// nothing now.
 func away(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, redis.ErrClosed) {
 		return false
 	}
 	if _, answered := errors.AsType[redis.Error](err); answered {
-		for _, prefix := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"} {
-			if redis.HasErrorPrefix(err, prefix) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(passing, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) })
 	}
 	return true
 }
@@ -150,8 +155,11 @@ func readFields(parts []any) (Job, map[string]string, error) {
 		ID: fields["id"], Kind: fields["kind"], Key: fields["key"], Once: fields["once"], Tenant: fields["tenant"],
 		Priority: int(number("priority")), NotBefore: fromMicros(number("not_before")),
 		State: State(fields["state"]), Attempt: number("attempt"), Retries: int(number("retries")),
-		Cause: fields["cause"], Worker: fields["worker"],
+		Cause: fields["cause"], Worker: fields["worker"], Verdict: Verdict{Cause: fields["verdict"]},
 		Created: fromMicros(number("created")), Updated: fromMicros(number("updated")),
+	}
+	if j.Verdict.Cause != "" {
+		j.Verdict.Since = fromMicros(number("judged"))
 	}
 	if payload, _ := parts[1].(string); payload != "" {
 		j.Payload = json.RawMessage(payload)
@@ -187,71 +195,4 @@ func fromMicros(n int64) time.Time {
 // ceilMicros is a duration in whole microseconds, no shorter than it.
 func ceilMicros(d time.Duration) int64 {
 	return int64(math.Ceil(float64(d) / float64(time.Microsecond)))
-}
-
-const (
-	plain      = 'j'
-	compressed = 'z'
-
-	// maxFrame bounds what one step or signal may hold: Redis keeps it in memory.
-	maxFrame = 32 << 20
-)
-
-// frame is how a signal or a step is stored: its fields as JSON with their
-// length before them, and then a body, byte for byte; compressed where it is
-// larger than maxInline.
-func frame(fields any, body []byte) ([]byte, error) {
-	meta, err := json.Marshal(fields)
-	if err != nil {
-		return nil, err
-	}
-	whole := fmt.Appendf([]byte{plain}, "%d ", len(meta))
-	whole = append(append(whole, meta...), body...)
-	if len(whole) > maxFrame {
-		return nil, fmt.Errorf("%d bytes are more than Redis is to hold in one piece, which is %d", len(whole), maxFrame)
-	}
-	if len(whole) <= maxInline {
-		return whole, nil
-	}
-	out := bytes.NewBuffer([]byte{compressed})
-	w := gzip.NewWriter(out)
-	_, err = w.Write(whole[1:])
-	if err := errors.Join(err, w.Close()); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
-}
-
-var errFrame = errors.New("what is stored is damaged")
-
-// unframe reads what a script has stored: the time, and behind it a frame.
-func unframe(stored any, fields any) (at time.Time, body []byte, err error) {
-	text, _ := stored.(string)
-	when, framed, ok := bytes.Cut([]byte(text), []byte{' '})
-	n, err := strconv.ParseInt(string(when), 10, 64)
-	if !ok || err != nil || len(framed) == 0 {
-		return time.Time{}, nil, errFrame
-	}
-	whole := framed[1:]
-	if framed[0] == compressed {
-		r, err := gzip.NewReader(bytes.NewReader(whole))
-		if err != nil {
-			return time.Time{}, nil, errors.Join(errFrame, err)
-		}
-		if whole, err = io.ReadAll(io.LimitReader(r, maxFrame+1)); err != nil {
-			return time.Time{}, nil, errors.Join(errFrame, err)
-		}
-	}
-	length, rest, ok := bytes.Cut(whole, []byte{' '})
-	size, err := strconv.Atoi(string(length))
-	if !ok || err != nil || size < 0 || size > len(rest) {
-		return time.Time{}, nil, errFrame
-	}
-	if err := json.Unmarshal(rest[:size], fields); err != nil {
-		return time.Time{}, nil, errors.Join(errFrame, err)
-	}
-	if body = rest[size:]; len(body) == 0 {
-		body = nil
-	}
-	return fromMicros(n), body, nil
 }

@@ -11,7 +11,10 @@ if finished(j) then
   -- With its old counters it might be buried again at once.
   set(j, 'state', 'queued', 'not_before', '0', 'retries', '0', 'crashes', '0', 'cause', '', 'updated', int(now))
   enqueue(j)
-elseif j.state == 'parked' then
+elseif reopen then
+  lift(j)
+end
+if j.state == 'parked' then
   set(j, 'state', 'queued', 'not_before', '0', 'updated', int(now))
   enqueue(j)
 end

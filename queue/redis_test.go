@@ -2,16 +2,12 @@ package queue_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
+	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,8 +73,9 @@ func TestRedisInMiniature(t *testing.T) {
 }
 
 func TestRedis(t *testing.T) {
-	r := queuetest.StartRedis(t)
-	queuetest.Run(t, opens(r.URL()))
+	rule, _ := rulesOfTheDocs(t)
+	r := queuetest.StartRedis(t, slices.Concat([]string{"--user"}, rule, ofTests)...)
+	queuetest.Run(t, opens("redis://slipway:PASSWORD@"+r.Addr()))
 	c := r.Client()
 	defer c.Close() //nolint:errcheck // opened to look at
 	keys, err := c.Keys(t.Context(), "*").Result()
@@ -86,22 +83,115 @@ func TestRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantTagged(t, keys)
+	smoke(t, "redis://slipway:PASSWORD@"+r.Addr()+"/1")
+	wantUsed(t, r, rule)
 }
 
-// A node of a cluster refuses a script that touches a key of another slot.
-func TestRedisCluster(t *testing.T) {
-	r := queuetest.StartRedis(t, "--cluster-enabled", "yes")
-	c := r.Client()
-	defer c.Close() //nolint:errcheck // opened to look at
-	if err := c.ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+// ofTests are the keys and channels that a user needs beside those of the docs
+// where many stores of tests share a server.
+var ofTests = []string{"~{test-*}:*", "&{test-*}:bell"}
+
+// rulesOfTheDocs are the users that docs/deploy.md tells people to make.
+func rulesOfTheDocs(t *testing.T) (ofRedis, ofSentinel []string) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/deploy.md")
+	if err != nil {
 		t.Fatal(err)
 	}
-	for !strings.Contains(c.ClusterInfo(t.Context()).Val(), "cluster_state:ok") {
-		if t.Context().Err() != nil {
-			t.Fatal("the cluster does not come up")
+	found := regexp.MustCompile(`(?m)^ACL SETUSER (slipway on >PASSWORD .*)$`).FindAllSubmatch(page, -1)
+	if len(found) != 2 {
+		t.Fatalf("docs/deploy.md makes %d users", len(found))
+	}
+	return strings.Fields(string(found[0][1])), strings.Fields(string(found[1][1]))
+}
+
+// wantUsed checks that nothing is allowed for no use.
+func wantUsed(t *testing.T, r *queuetest.Redis, rule []string) {
+	t.Helper()
+	c := r.Client()
+	defer c.Close() //nolint:errcheck // opened to look at
+	stats, err := c.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := []string{"cluster|slots", "asking", "ping"} // a Cluster, one that moves slots, a connection that is quiet for seconds
+	for _, word := range rule {
+		name, granted := strings.CutPrefix(word, "+")
+		if granted && !slices.Contains(elsewhere, name) && !strings.Contains(stats, "cmdstat_"+name+":") {
+			t.Errorf("docs/deploy.md allows %s, which nothing needs", name)
 		}
 	}
-	queuetest.Run(t, opens("redis+cluster://"+r.Addr()))
+}
+
+// Who lacks a right is told which, before there is work.
+func TestRedisOfAUserWhoLacksARight(t *testing.T) {
+	rule, _ := rulesOfTheDocs(t)
+	for name, c := range map[string]struct {
+		taken []string // from the docs' rule
+		given []string
+		fails []string
+	}{
+		"a command of a script":     {taken: []string{"+zadd", "+hset"}, fails: []string{"may not run hset, zadd on keys {slipway}:*"}},
+		"the scripts":               {taken: []string{"+evalsha"}, fails: []string{"'evalsha'"}},
+		"what begins a new script":  {taken: []string{"+eval"}, fails: []string{"'eval'"}},
+		"the first look":            {taken: []string{"+info"}, fails: []string{"'info'"}},
+		"the clock":                 {taken: []string{"+time"}, fails: []string{"may not run time"}},
+		"the keys":                  {taken: []string{"~{slipway}:*"}, given: []string{"~slipway:*"}, fails: []string{"NOPERM", "keys"}},
+		"the channel":               {taken: []string{"&{slipway}:bell"}, fails: []string{"publish, subscribe"}},
+		"nothing but the settings'": {taken: []string{"+config|get"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			left := slices.DeleteFunc(slices.Clone(rule), func(word string) bool { return slices.Contains(c.taken, word) })
+			r := queuetest.StartRedis(t, slices.Concat([]string{"--user"}, left, c.given)...)
+			s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{
+				URL: "redis://slipway:PASSWORD@" + r.Addr(), Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+			})
+			if err == nil {
+				err = s.Close()
+			}
+			for _, want := range c.fails {
+				if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "docs/deploy.md") {
+					t.Errorf("%v does not say %q and docs/deploy.md", err, want)
+				}
+			}
+			if len(c.fails) == 0 && err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// clusterNodes is how many a Cluster of the tests has: one, which refuses a script
+// that touches a key of another slot as any does, and with SLIPWAY_SOAK=1 three,
+// over which the stores of tests are spread.
+func clusterNodes() int {
+	if os.Getenv("SLIPWAY_SOAK") == "1" {
+		return 3
+	}
+	return 1
+}
+
+// clusterURL names every node.
+func clusterURL(nodes []*queuetest.Redis) string {
+	others := url.Values{}
+	for _, node := range nodes[1:] {
+		others.Add("addr", node.Addr())
+	}
+	return "redis+cluster://slipway:PASSWORD@" + nodes[0].Addr() + "?" + others.Encode()
+}
+
+func TestRedisCluster(t *testing.T) {
+	rule, _ := rulesOfTheDocs(t)
+	nodes := queuetest.StartCluster(t, clusterNodes(), slices.Concat([]string{"--user"}, rule, ofTests)...)
+	queuetest.Run(t, opens(clusterURL(nodes)))
+	for _, node := range nodes {
+		c := node.Client()
+		defer c.Close() //nolint:errcheck // opened to look at
+		if keys, err := c.DBSize(t.Context()).Result(); err != nil || keys < 10 {
+			t.Errorf("%d keys are on %s, %v: the stores are not spread", keys, node.Addr(), err)
+		}
+	}
 }
 
 // wantTagged checks that every key begins with one tag in braces.
@@ -163,6 +253,7 @@ func TestOpeningRedis(t *testing.T) {
 		"evicting":             {url: weak.URL(), warns: "maxmemory-policy is allkeys-lru"},
 		"hostile":              {url: "redis://:s3cret@%zz", fails: "invalid URL escape"},
 		"a Sentinel of nobody": {url: "redis+sentinel://:s3cret@127.0.0.1:1", fails: "master_name"},
+		"a Sentinel of two":    {url: "redis+sentinel://127.0.0.1:1?master_name=x&password=s3cret", fails: "before the @"},
 		"no Redis":             {url: "http://:s3cret@127.0.0.1:1", fails: "redis://"},
 		"an unknown form":      {url: "redis+x://:s3cret@127.0.0.1:1", fails: "unknown form"},
 		"an unknown option":    {url: "redis://127.0.0.1:1?what=1", fails: "what"},
@@ -192,71 +283,28 @@ func TestOpeningRedis(t *testing.T) {
 	}
 }
 
-func TestRedisBehindASentinel(t *testing.T) {
-	r := queuetest.StartRedis(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	conf := filepath.Join(t.TempDir(), "sentinel.conf")
-	if err := os.WriteFile(conf, fmt.Appendf(nil, "port %s\nbind 127.0.0.1\nsentinel monitor store %s 1\n", port, strings.Replace(r.Addr(), ":", " ", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("redis-server", conf, "--sentinel")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for ctx := t.Context(); ; {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = c.Close()
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatal(err)
-		}
-	}
-	url := "redis+sentinel://" + addr + "?master_name=store"
-	s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{URL: url, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close() //nolint:errcheck // nothing is left to settle
-	put(t, s, "a")
-	lookUp(t, s, "a")
-}
-
-// Redis goes away while a worker has a step to record: the step waits.
-func TestAStepOutlastsARestartOfRedis(t *testing.T) {
-	r := queuetest.StartRedis(t)
-	var log bytes.Buffer
-	s, err := queue.OpenRedis(t.Context(), queue.RedisOptions{URL: r.URL(), Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close() //nolint:errcheck // nothing is left to settle
+// The node of a Cluster that has the store goes away while a worker has a step to
+// record: the step waits for it.
+func TestAStepOutlastsARestartOfItsNode(t *testing.T) {
+	rule, _ := rulesOfTheDocs(t)
+	nodes := queuetest.StartCluster(t, clusterNodes(), append([]string{"--user"}, rule...)...)
+	s := openRedis(t, clusterURL(nodes), t.TempDir())
 	put(t, s, "a")
 	l, err := s.Claim(t.Context(), "w", "k")
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := nodes[slices.IndexFunc(nodes, func(node *queuetest.Redis) bool {
+		c := node.Client()
+		defer c.Close() //nolint:errcheck // opened to look at
+		return c.DBSize(t.Context()).Val() > 0
+	})]
 	r.Kill()
 	recorded := make(chan error)
 	go func() {
 		_, err := s.Append(t.Context(), l, queue.Entry{Key: "paid", Kind: queue.Call})
 		recorded <- err
 	}()
-	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := s.Append(short, l, queue.Entry{Key: "impatient", Kind: queue.Call}); err == nil || errors.Is(err, queue.ErrLost) {
-		t.Errorf("Append without Redis: %v, want that it cannot be reached", err)
-	}
 	r.Start()
 	if err := <-recorded; err != nil {
 		t.Fatal(err)

@@ -232,7 +232,10 @@ func (s *SQLite) Send(ctx context.Context, jobID string, g Signal) error {
 			return ErrFinished
 		case state.Finished():
 			err = reopen(t, n, once, now)
-		case state == Parked:
+		case g.Reopen:
+			err = lift(t, n)
+		}
+		if err == nil && state == Parked {
 			_, err = t.exec(`UPDATE jobs SET state = 'queued', due = 0, not_before = 0, updated = ? WHERE n = ?`, nanos(now), n)
 		}
 		if err != nil {
@@ -330,16 +333,16 @@ func (s *SQLite) readJobs(ctx context.Context, query string, args ...any) (jobs 
 }
 
 const selectJob = `SELECT j.id, j.kind, j.key, j.once, j.tenant, j.priority, j.not_before, j.state, j.attempt,
-	j.retries, j.cause, j.worker, j.created, j.updated, p.body FROM jobs j LEFT JOIN payloads p ON p.job = j.n`
+	j.retries, j.cause, j.worker, j.verdict, j.judged, j.created, j.updated, p.body FROM jobs j LEFT JOIN payloads p ON p.job = j.n`
 
 type scanner interface{ Scan(dest ...any) error }
 
 func scanJob(row scanner) (Job, error) {
 	var j Job
-	var notBefore, created, updated int64
+	var notBefore, judged, created, updated int64
 	err := row.Scan(&j.ID, &j.Kind, &j.Key, &j.Once, &j.Tenant, &j.Priority, &notBefore, &j.State, &j.Attempt,
-		&j.Retries, &j.Cause, &j.Worker, &created, &updated, (*[]byte)(&j.Payload))
-	j.NotBefore, j.Created, j.Updated = instant(notBefore), instant(created), instant(updated)
+		&j.Retries, &j.Cause, &j.Worker, &j.Verdict.Cause, &judged, &created, &updated, (*[]byte)(&j.Payload))
+	j.NotBefore, j.Verdict.Since, j.Created, j.Updated = instant(notBefore), instant(judged), instant(created), instant(updated)
 	return j, err
 }
 

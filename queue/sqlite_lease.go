@@ -285,20 +285,26 @@ func (s *SQLite) Bury(ctx context.Context, l *Lease, cause error) error {
 	return s.settle(ctx, l, func(t *tx, h held) error { return s.finish(t, h, l, Buried, text(cause)) })
 }
 
-// finish ends a job, unless a reopening signal came too late for this lease
-// to see it: whoever sent it was told that the job would go on.
+// recalled reports whether a reopening signal came too late for this lease to
+// see it: whoever sent it was told that the job would go on.
+func (h held) recalled(t *tx, l *Lease) (recalled bool, err error) {
+	err = t.row(`SELECT EXISTS (SELECT 1 FROM signals WHERE job = ? AND n > ? AND reopen)`, h.n, max(h.heard, l.Seen)).Scan(&recalled)
+	return recalled, err
+}
+
+// finish ends a job, unless it was recalled.
 func (s *SQLite) finish(t *tx, h held, l *Lease, state State, cause string) error {
-	var recalled bool
-	err := t.row(`SELECT EXISTS (SELECT 1 FROM signals WHERE job = ? AND n > ? AND reopen)`, h.n, max(h.heard, l.Seen)).Scan(&recalled)
+	recalled, err := h.recalled(t, l)
 	if err != nil {
 		return err
 	}
 	if recalled {
-		_, err = t.exec(`UPDATE jobs SET state = 'queued', due = 0, retries = 0, crashes = 0, worker = '', until = 0, updated = ?
-			WHERE n = ?`, nanos(s.now()), h.n)
+		_, err = t.exec(`UPDATE jobs SET state = 'queued', due = 0, retries = 0, crashes = 0, verdict = '', judged = 0,
+			worker = '', until = 0, updated = ? WHERE n = ?`, nanos(s.now()), h.n)
 		return err
 	}
-	_, err = t.exec(`UPDATE jobs SET state = ?, due = NULL, crashes = 0, cause = ?, worker = '', until = 0, updated = ? WHERE n = ?`,
+	_, err = t.exec(`UPDATE jobs SET state = ?, due = NULL, crashes = 0, verdict = '', judged = 0, cause = ?, worker = '', until = 0,
+		updated = ? WHERE n = ?`,
 		string(state), cause, nanos(s.now()), h.n)
 	return err
 }
@@ -318,8 +324,30 @@ func (s *SQLite) Park(ctx context.Context, l *Lease, until time.Time, cause erro
 		_, err := t.exec(`UPDATE jobs SET state = ?, due = ?, not_before = ?, retries = retries + ?, crashes = 0, cause = ?,
 			worker = '', until = 0, updated = ? WHERE n = ?`,
 			string(state), due, nanos(until), charge(cause), text(cause), nanos(now), h.n)
-		return err
+		if err != nil || verdict(cause) == "" {
+			return err
+		}
+		return s.judge(t, h, l, verdict(cause))
 	})
+}
+
+// judge leaves a verdict on a job that was parked, unless it was recalled.
+func (s *SQLite) judge(t *tx, h held, l *Lease, verdict string) error {
+	recalled, err := h.recalled(t, l)
+	if err != nil {
+		return err
+	}
+	if recalled {
+		return lift(t, h.n)
+	}
+	_, err = t.exec(`UPDATE jobs SET verdict = ?, judged = ? WHERE n = ? AND verdict = ''`, verdict, nanos(s.now()), h.n)
+	return err
+}
+
+// lift takes a verdict back, and what led to it.
+func lift(t *tx, n int64) error {
+	_, err := t.exec(`UPDATE jobs SET verdict = '', judged = 0, retries = 0, crashes = 0 WHERE n = ? AND verdict <> ''`, n)
+	return err
 }
 
 func (s *SQLite) settle(ctx context.Context, l *Lease, to func(*tx, held) error) error {

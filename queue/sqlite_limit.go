@@ -12,6 +12,12 @@ import (
 // long as the longest rate of its limit. A take leaves a window when it is as
 // old as the window is long.
 func (s *SQLite) Take(ctx context.Context, bucket string, n int64, limit Limit) (wait time.Duration, err error) {
+	switch {
+	case limit.closes():
+		return 0, s.shut(ctx, bucket, limit[0].Per)
+	case len(limit) == 0 && n == 0:
+		return s.shutFor(ctx, bucket)
+	}
 	var longest time.Duration
 	for _, r := range limit {
 		if n > r.Max && n > 0 {
@@ -34,7 +40,9 @@ func (s *SQLite) Take(ctx context.Context, bucket string, n int64, limit Limit) 
 		if err != nil {
 			return err
 		}
-		wait = 0
+		if wait, err = closedFor(bucket, now, t.row); err != nil {
+			return err
+		}
 		for _, r := range limit {
 			wait = max(wait, room(taken, n, r, now))
 		}
@@ -44,14 +52,43 @@ func (s *SQLite) Take(ctx context.Context, bucket string, n int64, limit Limit) 
 		if _, err := t.exec(`DELETE FROM takes WHERE bucket = ? AND keep <= ?`, bucket, nanos(now)); err != nil {
 			return err
 		}
-		_, err = t.exec(`INSERT INTO takes (bucket, at, units, keep) VALUES (?, ?, ?, ?)`,
-			bucket, nanos(now), n, nanos(now.Add(longest)))
-		return err
+		return enter(t, bucket, n, now, longest)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("take %d from %s: %w", n, bucket, err)
 	}
 	return wait, nil
+}
+
+// enter writes a take down. One of 0 units closes the bucket for as long as it
+// is kept.
+func enter(t *tx, bucket string, n int64, now time.Time, keep time.Duration) error {
+	_, err := t.exec(`INSERT INTO takes (bucket, at, units, keep) VALUES (?, ?, ?, ?)`, bucket, nanos(now), n, nanos(now.Add(keep)))
+	return err
+}
+
+func (s *SQLite) shut(ctx context.Context, bucket string, d time.Duration) error {
+	if err := s.write(ctx, func(t *tx) error { return enter(t, bucket, 0, s.now(), d) }); err != nil {
+		return fmt.Errorf("close %s for %s: %w", bucket, d, err)
+	}
+	return nil
+}
+
+func (s *SQLite) shutFor(ctx context.Context, bucket string) (time.Duration, error) {
+	wait, err := closedFor(bucket, s.now(), func(query string, args ...any) scanner { return s.readers.QueryRowContext(ctx, query, args...) })
+	if err != nil {
+		return 0, fmt.Errorf("ask whether %s is closed: %w", bucket, err)
+	}
+	return wait, nil
+}
+
+// closedFor is how long a bucket is closed.
+func closedFor(bucket string, now time.Time, row func(query string, args ...any) scanner) (time.Duration, error) {
+	var keep sql.NullInt64
+	if err := row(`SELECT max(keep) FROM takes WHERE bucket = ? AND units = 0`, bucket).Scan(&keep); err != nil || !keep.Valid {
+		return 0, err
+	}
+	return max(instant(keep.Int64).Sub(now), 0), nil
 }
 
 // giveBack takes n units off the takes that are so old, newest first. Those
@@ -62,7 +99,7 @@ func giveBack(t *tx, bucket string, n int64, now time.Time, age time.Duration) e
 	}
 	for n > 0 {
 		var row, units int64
-		err := t.row(`SELECT n, units FROM takes WHERE bucket = ? AND at <= ? ORDER BY at DESC, n DESC LIMIT 1`,
+		err := t.row(`SELECT n, units FROM takes WHERE bucket = ? AND at <= ? AND units > 0 ORDER BY at DESC, n DESC LIMIT 1`,
 			bucket, nanos(now.Add(-age))).Scan(&row, &units)
 		if errors.Is(err, sql.ErrNoRows) {
 			return nil

@@ -123,29 +123,35 @@ var schema = []string{
 	END`,
 }
 
-const schemaVersion = 1
+// judged is what a store of the first version lacks.
+var judged = []string{
+	`ALTER TABLE jobs ADD COLUMN verdict TEXT NOT NULL DEFAULT ''`,
+	`ALTER TABLE jobs ADD COLUMN judged INTEGER NOT NULL DEFAULT 0`, // since when there is a verdict
+}
+
+// versions are what makes each version of a store from the one before.
+var versions = [][]string{schema, judged}
 
 // keepDeliveries is how long the ids of handled deliveries are remembered:
 // GitHub redelivers for three days.
 const keepDeliveries = 7 * 24 * time.Hour
 
-// prepare makes the tables of a new file and drops what has had its time. It
-// takes the write lock only when there is something to do: a status command
+// prepare makes the tables of a new file, or what an older program's lack, and
+// drops what has had its time. It takes the write lock only when there is something to do: a status command
 // beside a busy server should not have to wait.
 func prepare(t *tx, now time.Time) error {
 	var version int
 	if err := t.row(`PRAGMA user_version`).Scan(&version); err != nil {
 		return fmt.Errorf("read the version of the store: %w", err)
 	}
-	switch version {
-	case schemaVersion:
-	case 0:
-		create := append(schema[:len(schema):len(schema)], fmt.Sprintf(`PRAGMA user_version = %d`, schemaVersion))
-		if err := t.atomically(create...); err != nil {
-			return fmt.Errorf("make the tables: %w", err)
+	if version > len(versions) {
+		return fmt.Errorf("the store has version %d, this program knows version %d: use the program that made it", version, len(versions))
+	}
+	for ; version < len(versions); version++ {
+		changes := versions[version]
+		if err := t.atomically(append(changes[:len(changes):len(changes)], fmt.Sprintf(`PRAGMA user_version = %d`, version+1))...); err != nil {
+			return fmt.Errorf("make version %d of the tables: %w", version+1, err)
 		}
-	default:
-		return fmt.Errorf("the store has version %d, this program knows version %d: use the program that made it", version, schemaVersion)
 	}
 	for _, old := range []struct {
 		table, where string

@@ -85,6 +85,35 @@ func TestAStoreOfAnotherVersionIsRefused(t *testing.T) {
 	}
 }
 
+func TestAStoreOfAnOlderVersionIsBroughtUpToDate(t *testing.T) {
+	dir := t.TempDir()
+	s := openIn(t, dir)
+	put(t, s, "a")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(dir, "queue.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{`ALTER TABLE jobs DROP COLUMN verdict`, `ALTER TABLE jobs DROP COLUMN judged`, `PRAGMA user_version = 1`} {
+		if _, err := db.Exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openIn(t, dir)
+	l, err := s.Claim(t.Context(), "w", "k")
+	if err == nil {
+		err = s.Park(t.Context(), l, l.Until, queue.Untold(errors.New("no luck"), errors.New("502")))
+	}
+	if j := lookUp(t, s, "a"); err != nil || j.Verdict.Cause != "no luck" {
+		t.Errorf("job %+v, %v", j, err)
+	}
+}
+
 func TestAClosedStoreAnswersWithErrors(t *testing.T) {
 	s := openIn(t, t.TempDir())
 	put(t, s, "a")

@@ -45,7 +45,8 @@ type Slot struct {
 	// GivenUp, if set, says in public that a job is about to be buried, and why:
 	// it failed for good, panicked, failed too often, or brought down its worker
 	// 5 times in a row, in which case Run is not called. Where it fails, and not
-	// for good, the job is tried again later and is about to be buried once more.
+	// for good, the job waits and is not run any more: only GivenUp is called
+	// again, for as long as a week.
 	GivenUp func(ctx context.Context, t *Task, cause error) error
 }
 
@@ -55,7 +56,8 @@ const (
 	firstBackOff   = 5 * time.Second
 	longestBackOff = 10 * time.Minute
 	settleTimeout  = 10 * time.Second
-	storePause     = time.Second // before the store is asked again after an error
+	storePause     = time.Second        // before the store is asked again after an error
+	tellFor        = 7 * 24 * time.Hour // longer than GitHub redelivers, and than a weekend with nobody there
 )
 
 // Run claims and runs jobs until ctx ends. Then it drains: it claims nothing
@@ -126,13 +128,14 @@ func (w *Worker) next(ctx context.Context, kinds []string) (*Lease, error) {
 
 // catchUp renews the leases of running tasks that have run out, because the host
 // slept or the store was away: else the next claim of this very worker, which
-// comes before the heartbeat, would take their jobs away from them.
+// comes before the heartbeat, would take their jobs away from them. This host's
+// clock may be behind the store's by what opening it accepts.
 func (w *Worker) catchUp(ctx context.Context) error {
 	w.mu.Lock()
 	tasks := slices.Collect(maps.Keys(w.tasks))
 	w.mu.Unlock()
 	for _, t := range tasks {
-		if !time.Now().After(t.Lease().Until) {
+		if time.Now().Add(skewRefused).Before(t.Lease().Until) {
 			continue
 		}
 		if err := t.Extend(ctx); err != nil && !errors.Is(err, ErrLost) {
@@ -202,6 +205,8 @@ func (w *Worker) execute(ctx context.Context, s Slot, l *Lease) (finished bool, 
 		result = ErrLost
 	case ctx.Err() != nil:
 		result = ErrDraining
+	case l.Job.Verdict.Cause != "":
+		result = Never(errors.New(l.Job.Verdict.Cause))
 	case l.Crashes >= giveUpCrashes:
 		result = Never(fmt.Errorf("its worker crashed %d times in a row while it ran, and no step was recorded in between", l.Crashes))
 	default:
@@ -213,7 +218,11 @@ func (w *Worker) execute(ctx context.Context, s Slot, l *Lease) (finished bool, 
 		say := func(ctx context.Context, t *Task) error { return s.GivenUp(ctx, t, cause) }
 		if err := protect(minding, say, t); err != nil {
 			log.Error("cannot report that the job is given up", "err", err)
-			result = postpone(result, err, l)
+			if until, again := tellAgain(err, l); again {
+				result = Later(until, Untold(cause, err))
+			} else {
+				log.Error("the job is buried, and nobody was told", "cause", cause)
+			}
 		}
 	}
 	end(nil)
@@ -256,19 +265,19 @@ func burial(result error, retries int, draining bool) error {
 	return fmt.Errorf("given up after %d retries: %w", retries, result)
 }
 
-// postpone puts a burial off that nobody could be told of, as often again as the
-// job itself is tried. It does not where telling will never work, nor where to
-// run the job once more would do harm: it panicked, or brought down its worker.
-func postpone(result, untold error, l *Lease) error {
-	_, never := errors.AsType[*neverError](untold)
-	_, panicked := errors.AsType[*panicError](result)
-	if never || panicked || l.Crashes >= giveUpCrashes || l.Job.Retries >= 2*maxRetries {
-		return result
+// tellAgain is when to try again to tell of a burial, and whether to: not where
+// that will never work, nor where it was tried for long enough.
+func tellAgain(failed error, l *Lease) (until time.Time, again bool) {
+	_, never := errors.AsType[*neverError](failed)
+	_, panicked := errors.AsType[*panicError](failed)
+	since := l.Job.Verdict.Since
+	if never || panicked || !since.IsZero() && time.Since(since) > tellFor {
+		return time.Time{}, false
 	}
-	if turn, ok := errors.AsType[*laterError](untold); ok {
-		return turn
+	if turn, ok := errors.AsType[*laterError](failed); ok {
+		return turn.until, true
 	}
-	return Later(time.Now().Add(backOff(l.Job.Retries)), fmt.Errorf("%s; and nobody could be told: %w", result.Error(), untold))
+	return time.Now().Add(backOff(l.Job.Retries)), true
 }
 
 // protect is the boundary at which a task's panic stops.

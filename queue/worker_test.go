@@ -397,31 +397,39 @@ func TestALostLeaseEndsTheTask(t *testing.T) {
 }
 
 func TestAnOutageOfTheStoreCostsNoWork(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *queue.SQLite) {
-		put(t, s, "a")
-		cut := &cutStore{Store: s}
-		started, finish := make(chan struct{}), make(chan struct{})
-		drain := work(t, worker(cut, func(ctx context.Context, task *queue.Task) error {
-			started <- struct{}{}
-			<-finish
-			return ctx.Err()
-		}))
-		<-started
-		cut.set(errors.New("connection refused"))
-		time.Sleep(4*queue.LeaseTime + 100*time.Millisecond)
-		cut.set(nil) // the worker's next claim comes long before its heartbeat
-		select {
-		case <-started:
-			t.Fatal("the worker took its own job over")
-		case <-time.After(3 * queue.LeaseTime):
-		}
-		close(finish)
-		synctest.Wait()
-		drain()
-		if j := lookUp(t, s, "a"); j.State != queue.Done || j.Attempt != 1 {
-			t.Errorf("job is %s after %d claims, want done after one", j.State, j.Attempt)
-		}
-	})
+	for name, c := range map[string]struct{ away, ahead time.Duration }{
+		"long":                          {4*queue.LeaseTime + 100*time.Millisecond, 0},
+		"with a clock that is behind":   {queue.LeaseTime + 2*time.Second, -4 * time.Second},
+		"with a clock that is in front": {queue.LeaseTime + 2*time.Second, 4 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *queue.SQLite) {
+				put(t, s, "a")
+				cut := &cutStore{Store: s}
+				started, finish := make(chan struct{}), make(chan struct{})
+				drain := work(t, worker(skewed{cut, c.ahead}, func(ctx context.Context, task *queue.Task) error {
+					started <- struct{}{}
+					<-finish
+					return ctx.Err()
+				}))
+				<-started
+				cut.set(errors.New("connection refused"))
+				time.Sleep(c.away)
+				cut.set(nil) // the worker's next claim comes long before its heartbeat
+				select {
+				case <-started:
+					t.Fatal("the worker took its own job over")
+				case <-time.After(3 * queue.LeaseTime):
+				}
+				close(finish)
+				synctest.Wait()
+				drain()
+				if j := lookUp(t, s, "a"); j.State != queue.Done || j.Attempt != 1 {
+					t.Errorf("job is %s after %d claims, want done after one", j.State, j.Attempt)
+				}
+			})
+		})
+	}
 }
 
 // cutStore is a store whose connection a test can cut.
@@ -504,18 +512,12 @@ func TestAJobThatKeepsCrashingIsGivenUp(t *testing.T) {
 	}{
 		{"nobody to tell", nil},
 		{"told", func(context.Context, *queue.Task) error { return nil }},
-		{"telling fails", func(context.Context, *queue.Task) error { return errors.New("502") }},
 		{"telling panics", func(context.Context, *queue.Task) error { panic("x") }},
 	} {
 		t.Run(crashed.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *queue.SQLite) {
 				put(t, s, "a")
-				for range 5 {
-					if _, err := s.Claim(t.Context(), "crashing", "k"); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(queue.LeaseTime + time.Second)
-				}
+				crashFiveTimes(t, s)
 				var told *queue.Lease
 				why := ""
 				w := worker(s, func(context.Context, *queue.Task) error {
@@ -582,45 +584,69 @@ func TestBurialIsTold(t *testing.T) {
 	}
 }
 
-// A job is not buried before somebody was told, unless that will never work.
+func crashFiveTimes(t *testing.T, s queue.Store) {
+	t.Helper()
+	for range 5 {
+		if _, err := s.Claim(t.Context(), "crashing", "k"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(queue.LeaseTime + time.Second)
+	}
+}
+
+// A job is not buried before somebody was told, unless that will never work. It
+// is not run again for that.
 func TestABurialThatNobodyCouldBeToldOf(t *testing.T) {
 	away := errors.New("GitHub is away")
+	third := func(n int) error {
+		if n < 3 {
+			return away
+		}
+		return nil
+	}
 	for name, c := range map[string]struct {
-		result error // nil panics
-		untold func(n int) error
-		told   int // how often telling was tried
-		runs   int
-		within time.Duration
+		crashes bool
+		result  error // nil panics
+		untold  func(n int) error
+		told    int // how often telling was tried
+		runs    int
+		within  time.Duration
 	}{
-		"told the third time": {queue.Never(errors.New("no such repository")), func(n int) error {
-			if n < 3 {
-				return away
-			}
-			return nil
-		}, 3, 3, time.Minute},
-		"told when its turn came": {queue.Never(errors.New("no such repository")), func(n int) error {
+		"told the third time": {false, queue.Never(errors.New("no such repository")), third, 3, 1, time.Minute},
+		"told when its turn came": {false, queue.Never(errors.New("no such repository")), func(n int) error {
 			if n < 2 {
 				return fmt.Errorf("comment: %w", queue.Turn(time.Now().Add(time.Hour), away))
 			}
 			return nil
-		}, 2, 2, time.Hour + time.Minute},
-		"never told":                   {queue.Never(errors.New("no such repository")), func(int) error { return away }, 17, 17, 3 * time.Hour},
-		"told by nobody that is there": {queue.Never(errors.New("no such repository")), func(int) error { return queue.Never(away) }, 1, 1, time.Minute},
-		"after all retries":            {errors.New("502"), func(int) error { return away }, 9, 17, 3 * time.Hour},
-		"a panic":                      {nil, func(int) error { return away }, 1, 1, time.Minute},
+		}, 2, 1, time.Hour + time.Minute},
+		"told by nobody that is there": {false, queue.Never(errors.New("no such repository")), func(int) error { return queue.Never(away) }, 1, 1, time.Minute},
+		"after all retries":            {false, errors.New("502"), third, 3, 9, time.Hour},
+		"a panic":                      {false, nil, third, 3, 1, time.Minute},
+		"its worker's crashes":         {true, nil, third, 3, 0, 3 * time.Minute},
+		"crashes, and when its turn came": {true, nil, func(n int) error {
+			if n < 3 {
+				return queue.Turn(time.Now().Add(time.Hour), away)
+			}
+			return nil
+		}, 3, 0, 2*time.Hour + 3*time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *queue.SQLite) {
 				put(t, s, "a")
 				runs, told, start := 0, 0, time.Now()
+				if c.crashes {
+					crashFiveTimes(t, s)
+				}
 				w := worker(s, func(context.Context, *queue.Task) error {
 					if runs++; c.result == nil {
 						panic("boom")
 					}
 					return c.result
 				})
-				w.Slots[0].GivenUp = func(context.Context, *queue.Task, error) error {
+				var causes []string
+				w.Slots[0].GivenUp = func(_ context.Context, _ *queue.Task, cause error) error {
 					told++
+					causes = append(causes, cause.Error())
 					return c.untold(told)
 				}
 				drain := work(t, w)
@@ -629,8 +655,66 @@ func TestABurialThatNobodyCouldBeToldOf(t *testing.T) {
 				}
 				took := time.Since(start)
 				drain()
-				if j := lookUp(t, s, "a"); j.State != queue.Buried || told != c.told || runs != c.runs || took > c.within {
-					t.Errorf("job is %s after %d runs and %d tries to tell in %s: %s", j.State, runs, told, took, j.Cause)
+				j := lookUp(t, s, "a")
+				if j.State != queue.Buried || told != c.told || runs != c.runs || took > c.within || j.Verdict != (queue.Verdict{}) {
+					t.Errorf("job is %s after %d runs and %d tries to tell in %s: %+v", j.State, runs, told, took, j)
+				}
+				if causes = slices.Compact(causes); len(causes) != 1 || !strings.HasPrefix(j.Cause, causes[0]) {
+					t.Errorf("it was to be told %q, and is buried for %q", causes, j.Cause)
+				}
+			})
+		})
+	}
+}
+
+// What nobody could be told of is told by whichever worker is there, for a week;
+// then it is buried all the same. A resume in between makes it run again.
+func TestAVerdictOutlivesItsWorker(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, c := range map[string]struct {
+		reopen bool
+		after  time.Duration
+		want   queue.State
+		runs   int
+	}{
+		"six days on":  {false, 6 * day, queue.Parked, 0},
+		"a week on":    {false, 7*day + time.Hour, queue.Buried, 0},
+		"by a resume":  {true, 6 * day, queue.Done, 1},
+		"resumed late": {true, 8 * day, queue.Done, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				s := openIn(t, dir)
+				put(t, s, "a")
+				crashFiveTimes(t, s)
+				runs, told := 0, 0
+				aWhile := func() {
+					w := worker(s, func(context.Context, *queue.Task) error { runs++; return nil })
+					w.Slots[0].GivenUp = func(context.Context, *queue.Task, error) error {
+						told++
+						return errors.New("502")
+					}
+					drain := work(t, w)
+					time.Sleep(time.Second)
+					drain()
+				}
+				aWhile()
+				j, before := lookUp(t, s, "a"), told
+				if j.State != queue.Parked || before != 1 || !strings.Contains(j.Verdict.Cause, "crashed 5 times") {
+					t.Fatalf("after %d tries to tell: %+v", told, j)
+				}
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(c.after)
+				s = openIn(t, dir)
+				if c.reopen {
+					send(t, s, "a", queue.Signal{ID: "1", Kind: "resume", Reopen: true})
+				}
+				aWhile()
+				if j := lookUp(t, s, "a"); j.State != c.want || runs != c.runs || (told > before) == c.reopen {
+					t.Errorf("after %d runs and %d tries to tell, %d before: %+v", runs, told, before, j)
 				}
 			})
 		})

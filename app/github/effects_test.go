@@ -3,6 +3,7 @@ package github_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-dev/slipway/app/github"
 	"github.com/slipway-dev/slipway/app/githubsim"
 	"github.com/slipway-dev/slipway/pipeline/forge"
 )
@@ -68,13 +70,41 @@ func TestALabelIsRemovedAndStaysSo(t *testing.T) {
 	for _, label := range []string{"slipway:build", "needs work/soon?"} {
 		_, err := w.sim.Label(t.Context(), githubsim.Labelling{Repo: "o/r", Number: w.ticket, Label: label, By: "mona"})
 		must(t, err)
-		must(t, w.app.Unlabel(t.Context(), w.repo, w.ticket, label))
-		must(t, w.app.Unlabel(t.Context(), w.repo, w.ticket, label))
+		for range 3 {
+			must(t, w.app.Unlabel(t.Context(), w.repo, w.ticket, label))
+		}
+	}
+	if n := len(w.seen("DELETE", "/labels/{name}")); n != 2 {
+		t.Errorf("two labels were removed %d times", n)
 	}
 	ticket, err := w.build().Ticket(t.Context())
 	must(t, err)
 	if len(ticket.Labels) != 0 || ticket.Title != "Greet by name" || ticket.Author != "mona" || ticket.State != "open" || ticket.Pull || ticket.Taken.IsZero() {
 		t.Fatalf("ticket %+v", ticket)
+	}
+}
+
+// A worker that stood still between its look and its write writes nothing once
+// another has its job.
+func TestAWriteAsksForLeaveFirst(t *testing.T) {
+	w := newWorld(t)
+	lost := errors.New("the lease is lost")
+	asked := 0
+	ctx := github.Fenced(t.Context(), func(context.Context) error {
+		if asked++; asked > 1 {
+			return lost
+		}
+		return nil
+	})
+	must(t, w.app.React(ctx, w.repo, forge.Subject{Ticket: w.ticket}, "eyes"))
+	if _, err := w.app.EnsureComment(ctx, w.repo, w.tracking("hello")); !errors.Is(err, lost) {
+		t.Errorf("error %v", err)
+	}
+	if n := len(w.seen("POST", "/comments")); n != 0 || asked != 2 {
+		t.Errorf("%d comments were posted, leave was asked for %d times", n, asked)
+	}
+	if n := len(w.seen("POST", "/reactions")); n != 1 {
+		t.Errorf("%d reactions were posted", n)
 	}
 }
 

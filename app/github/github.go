@@ -4,9 +4,10 @@
 // Tokens are minted when first needed, narrowed to one repository and to the
 // permissions of what is being done, minted again once when GitHub refuses
 // them, and revoked afterwards. Writes are paced per installation, through
-// limits that all workers share; a wait that is longer than a few seconds is a
-// Later, for the caller to come back then. Reads are repeated when GitHub
-// stumbles and cached per installation, so that what has not changed is free.
+// limits that all workers share, as they do GitHub's word to wait; a wait that
+// is longer than a few seconds is a Later, for the caller to come back then.
+// Reads are repeated when GitHub stumbles and cached per installation, so that
+// what has not changed is free.
 //
 // Writes are never repeated blindly. They converge: find what is there, move it
 // to what is wanted, and after a create look again.
@@ -60,6 +61,7 @@ type App struct {
 
 	mu       sync.Mutex
 	memories map[int64]*cache    // by installation
+	manners  map[int64]*manners  // by installation; that of the App itself is 0
 	sessions map[string]*session // of the handlers, by repository
 	login    string              // of the App's own comments; empty until asked
 }

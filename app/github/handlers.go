@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/google/go-github/v60/github"
@@ -74,11 +75,16 @@ func (a *App) EnsureComment(ctx context.Context, r forge.Repo, c forge.Comment) 
 	return a.desk(r).ensureComment(ctx, c)
 }
 
-// Unlabel removes a label; one that is not there is removed already.
+// Unlabel removes a label; one that is not there is removed already. It looks
+// first: a delivery that is handled again takes no turn to write for that.
 func (a *App) Unlabel(ctx context.Context, r forge.Repo, ticket int, label string) error {
 	what := fmt.Sprintf("remove a label of #%d", ticket)
 	return a.desk(r).call(ctx, what, func(ctx context.Context, c *github.Client) error {
-		_, err := c.Issues.RemoveLabelForIssue(ctx, r.Owner, r.Name, ticket, url.PathEscape(label))
+		issue, _, err := c.Issues.Get(ctx, r.Owner, r.Name, ticket)
+		if err != nil || !slices.ContainsFunc(issue.Labels, func(l *github.Label) bool { return strings.EqualFold(l.GetName(), label) }) {
+			return err
+		}
+		_, err = c.Issues.RemoveLabelForIssue(ctx, r.Owner, r.Name, ticket, url.PathEscape(label))
 		if status(err) == http.StatusNotFound {
 			return nil
 		}

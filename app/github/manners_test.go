@@ -64,6 +64,7 @@ type referee struct {
 	last      time.Time // mutation
 	created   []time.Time
 	quiet     time.Time // nothing may come before
+	spread    time.Time // but for the reads of processes that have not looked yet
 	mutations int
 	fouls     []string
 }
@@ -75,7 +76,7 @@ func (f *referee) see(r *http.Request) {
 	foul := func(format string, args ...any) {
 		f.fouls = append(f.fouls, fmt.Sprintf("%s %s: ", r.Method, r.URL.Path)+fmt.Sprintf(format, args...))
 	}
-	if now.Before(f.quiet) {
+	if now.Before(f.quiet) && (!now.Before(f.spread) || r.Method != http.MethodGet) {
 		foul("%s before the time that GitHub named", f.quiet.Sub(now))
 	}
 	if r.Method == http.MethodGet || r.URL.Path == "/installation/token" {
@@ -106,18 +107,19 @@ func (f *referee) see(r *http.Request) {
 	}
 }
 
-func (f *referee) silence(until time.Time) {
+func (f *referee) silence(until, spread time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.quiet = until
+	f.quiet, f.spread = until, spread
 }
 
 // A storm is many builds at once, on one installation.
 type storm struct {
-	limits Limiter
-	builds int
-	refuse func(n int) *http.Response // the answer to the n-th request, or nil: it succeeds
-	alone  bool                       // each client keeps its manners to itself: wrong
+	limits    Limiter
+	builds    int
+	processes int                        // on which they are; 0 is 1
+	refuse    func(n int) *http.Response // the answer to the n-th request, or nil: it succeeds
+	alone     bool                       // each client keeps its manners to itself: wrong
 }
 
 // rage replays the recorded traffic of every build at once, in virtual time, as
@@ -126,31 +128,34 @@ func (s storm) rage(t *testing.T) (*referee, time.Duration) {
 	t.Helper()
 	s.limits = &oneByOne{limits: s.limits}
 	ref, start := &referee{}, time.Now()
-	app := &App{o: Options{Limits: s.limits}}
+	var apps []*App // one for each process
+	for range max(s.processes, 1) {
+		apps = append(apps, &App{o: Options{Limits: s.limits, Log: quiet}})
+	}
 	wire := s.wire(t, ref)
-	ours := app.careful(7)
-	key := app.careful(0)(roundTrip(func(*http.Request) (*http.Response, error) { return answer(http.StatusCreated, "{}"), nil }))
-	speak := func(say spoken) error {
+	key := apps[0].careful(0)(roundTrip(func(*http.Request) (*http.Response, error) { return answer(http.StatusCreated, "{}"), nil }))
+	speak := func(app *App, say spoken) error {
 		time.Sleep(say.after)
 		switch {
 		case say.app:
 			return send(t.Context(), t, key, say.method, say.path)
 		case s.alone:
-			return send(t.Context(), t, carefulTransport{manners: newManners(s.limits, 7), next: wire}, say.method, say.path)
+			return send(t.Context(), t, carefulTransport{manners: newManners(s.limits, quiet, 7), next: wire}, say.method, say.path)
 		}
-		return send(t.Context(), t, ours(wire), say.method, say.path)
+		return send(t.Context(), t, app.careful(7)(wire), say.method, say.path) // as with a token of its own
 	}
 	delivery, build := recorded(t)
 	var all sync.WaitGroup
-	for range s.builds {
+	for i := range s.builds {
+		app := apps[i%len(apps)]
 		all.Go(func() {
 			for at := 0; at < len(delivery); at++ {
-				if wait(t, speak(delivery[at])) {
+				if wait(t, speak(app, delivery[at])) {
 					at = -1
 				}
 			}
 			for at := 0; at < len(build); at++ {
-				if wait(t, speak(build[at])) {
+				if wait(t, speak(app, build[at])) {
 					at--
 				}
 			}
@@ -177,16 +182,20 @@ func (s storm) wire(t *testing.T, ref *referee) http.RoundTripper {
 		if resp == nil {
 			return answer(http.StatusOK, "{}"), nil
 		}
+		spread := time.Now()
+		if s.processes > 1 {
+			spread = spread.Add(lookEvery)
+		}
 		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 		if err != nil {
 			reset, err := strconv.ParseInt(resp.Header.Get("X-RateLimit-Reset"), 10, 64)
 			if err != nil {
 				t.Errorf("a refusal without a time: %v", err)
 			}
-			ref.silence(time.Unix(reset, 0))
+			ref.silence(time.Unix(reset, 0), spread)
 			return resp, nil
 		}
-		ref.silence(time.Now().Add(time.Duration(seconds) * time.Second))
+		ref.silence(time.Now().Add(time.Duration(seconds)*time.Second), spread)
 		return resp, nil
 	})
 }
@@ -236,12 +245,14 @@ func TestTwentyBuildsAtOnceKeepGitHubsLimits(t *testing.T) {
 		within time.Duration
 		foul   string // what the referee has to find
 	}{
-		"undisturbed":                    {storm{limits: windows{}, builds: 20}, 4 * time.Minute, ""},
-		"with refusals":                  {storm{limits: windows{}, builds: 20, refuse: refusals}, 20 * time.Minute, ""},
-		"so many that the hour is full":  {storm{limits: windows{}, builds: 120}, 3 * time.Hour, ""},
-		"a pacer that grants everything": {storm{limits: granted{}, builds: 20}, time.Hour, "after another mutation"},
-		"a pacer that knows no hour":     {storm{limits: hurried{windows{}}, builds: 120}, 3 * time.Hour, "requests that create content within 1h"},
-		"a refusal that few hear of":     {storm{limits: windows{}, builds: 20, refuse: refusals, alone: true}, 3 * time.Hour, "before the time that GitHub named"},
+		"undisturbed":                      {storm{limits: windows{}, builds: 20}, 4 * time.Minute, ""},
+		"with refusals":                    {storm{limits: windows{}, builds: 20, refuse: refusals}, 20 * time.Minute, ""},
+		"so many that the hour is full":    {storm{limits: windows{}, builds: 120}, 3 * time.Hour, ""},
+		"a pacer that grants everything":   {storm{limits: granted{}, builds: 20}, time.Hour, "after another mutation"},
+		"a pacer that knows no hour":       {storm{limits: hurried{windows{}}, builds: 120}, 3 * time.Hour, "requests that create content within 1h"},
+		"a refusal that few hear of":       {storm{limits: deaf{windows{}}, builds: 20, refuse: refusals, alone: true}, 3 * time.Hour, "before the time that GitHub named"},
+		"on three processes":               {storm{limits: windows{}, builds: 20, processes: 3, refuse: refusals}, 20 * time.Minute, ""},
+		"a refusal that one process knows": {storm{limits: deaf{windows{}}, builds: 20, processes: 3, refuse: refusals}, 3 * time.Hour, "before the time that GitHub named"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -269,6 +280,16 @@ func (o *oneByOne) Take(ctx context.Context, bucket string, n int64, limit queue
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.limits.Take(ctx, bucket, n, limit)
+}
+
+// deaf is a pacer that tells nobody what GitHub said.
+type deaf struct{ windows }
+
+func (d deaf) Take(ctx context.Context, bucket string, n int64, limit queue.Limit) (time.Duration, error) {
+	if n == 0 || len(limit) == 1 && slices.Equal(limit, queue.Closed(limit[0].Per)) {
+		return 0, nil
+	}
+	return d.windows.Take(ctx, bucket, n, limit)
 }
 
 // hurried is a pacer that knows no limit but the second.

@@ -3,6 +3,7 @@ package github
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -24,6 +25,14 @@ var (
 // longer gets a Later and gives its slot to somebody else.
 const patience = 5 * time.Second
 
+// Before a read the store is asked whether another process was told to wait, at
+// most once in lookEvery, which is about as long as what is on its way anyhow, and
+// for no longer than lookTimeout. A write learns it with its turn.
+const (
+	lookEvery   = 250 * time.Millisecond
+	lookTimeout = time.Second
+)
+
 // pauses lie between the attempts of a read.
 var pauses = [...]time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second}
 
@@ -31,25 +40,47 @@ var pauses = [...]time.Duration{200 * time.Millisecond, time.Second, 3 * time.Se
 // and turns refusals for reasons of rate into a Later. An installation of 0 is
 // the App itself, which is not paced.
 func (a *App) careful(installation int64) githubapp.ClientMiddleware {
-	shared := newManners(a.o.Limits, installation)
+	shared := a.mannersOf(installation)
 	return func(next http.RoundTripper) http.RoundTripper {
 		return carefulTransport{next: next, manners: shared}
 	}
 }
 
-// manners are what all clients of an installation share in this process.
+// manners are what all clients of an installation share in this process. What
+// all processes share is in limits: turns, and GitHub's word to wait, which closes
+// the bucket of the writes.
 type manners struct {
-	limits       Limiter
-	installation int64
-	line         chan struct{} // who is at its head takes turns; those behind come in their order
+	limits Limiter
+	log    *slog.Logger
+	bucket string        // of the installation
+	paced  bool          // the App itself is not
+	line   chan struct{} // who is at its head takes turns; those behind come in their order
 
 	mu      sync.Mutex // guards below
 	waiting int        // to write, in line or at its head
 	held    *Later     // GitHub's word that nothing be sent before a time; nil if there was none
+	looked  time.Time  // when the store was last asked for what others were told
 }
 
-func newManners(limits Limiter, installation int64) *manners {
-	return &manners{limits: limits, installation: installation, line: make(chan struct{}, 1)}
+func newManners(limits Limiter, log *slog.Logger, installation int64) *manners {
+	return &manners{
+		limits: limits, log: log, bucket: fmt.Sprintf("github/%d/", installation), paced: installation != 0, line: make(chan struct{}, 1),
+	}
+}
+
+// mannersOf are those of an installation, whatever token its clients have.
+func (a *App) mannersOf(installation int64) *manners {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m, ok := a.manners[installation]
+	if !ok {
+		m = newManners(a.o.Limits, a.o.Log, installation)
+		if a.manners == nil {
+			a.manners = map[int64]*manners{}
+		}
+		a.manners[installation] = m
+	}
+	return m
 }
 
 type carefulTransport struct {
@@ -59,15 +90,9 @@ type carefulTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t carefulTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := t.hold(); err != nil {
+	if err := t.wait(r); err != nil {
 		closeBody(r)
 		return nil, err
-	}
-	if t.installation != 0 && mutates(r) {
-		if err := t.pace(r.Context(), r.Method == http.MethodPost); err != nil {
-			closeBody(r)
-			return nil, err
-		}
 	}
 	if !repeatable(r) {
 		return t.once(r)
@@ -94,6 +119,21 @@ func (t carefulTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.once(r)
 }
 
+// wait waits until a request may be sent, or says when to come back or why it may not.
+func (t carefulTransport) wait(r *http.Request) error {
+	if err := t.hold(); err != nil {
+		return err
+	}
+	if t.paced && mutates(r) {
+		if err := t.pace(r.Context(), r.Method == http.MethodPost); err != nil {
+			return err
+		}
+		return leave(r.Context())
+	}
+	t.look(r.Context())
+	return t.hold()
+}
+
 func (t carefulTransport) once(r *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(r)
 	if err != nil {
@@ -106,11 +146,11 @@ func (t carefulTransport) once(r *http.Request) (*http.Response, error) {
 	}
 	if later != nil {
 		closeResponse(resp)
-		t.obey(later)
+		t.obey(r.Context(), later)
 		return nil, later.park()
 	}
 	if last := spent(resp, time.Now()); last != nil {
-		t.obey(last)
+		t.obey(r.Context(), last)
 	}
 	// By this header go-github would refuse to send, in an error of its own that
 	// looks like any other. We do it instead.
@@ -129,12 +169,58 @@ func (m *manners) hold() error {
 	return m.held.park()
 }
 
-func (m *manners) obey(l *Later) {
+// obey keeps GitHub's word, and tells the other processes. Where they cannot be
+// told it counts in this one.
+func (m *manners) obey(ctx context.Context, l *Later) {
+	if !m.keep(l) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	if _, err := m.limits.Take(ctx, m.bucket+"write", 1, queue.Closed(time.Until(l.At))); err != nil {
+		m.log.WarnContext(ctx, "tell the other workers that GitHub wants us to wait", "until", l.At, "error", err)
+	}
+}
+
+// keep remembers until when nothing is to be sent, and reports whether that is
+// news.
+func (m *manners) keep(l *Later) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.held == nil || l.At.After(m.held.At) {
-		m.held = l
+	if m.held != nil && !l.At.After(m.held.At) {
+		return false
 	}
+	m.held = l
+	return true
+}
+
+// look asks the store now and then for what other processes were told. Where the
+// store is away, what this one was told is all that counts.
+func (m *manners) look(ctx context.Context) {
+	m.mu.Lock()
+	due := time.Since(m.looked) >= lookEvery
+	if due {
+		m.looked = time.Now()
+	}
+	m.mu.Unlock()
+	if !due {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	wait, err := m.limits.Take(ctx, m.bucket+"write", 0, nil)
+	if err != nil {
+		m.log.WarnContext(ctx, "ask whether GitHub wants us to wait", "error", err)
+		return
+	}
+	if wait > 0 {
+		m.keep(told(wait))
+	}
+}
+
+// told is what GitHub told another process.
+func told(wait time.Duration) *Later {
+	return &Later{At: time.Now().Add(wait), Cause: "GitHub's rate limit, of which another worker was told"}
 }
 
 // pace waits for a write's turn, behind those who came before. Where too many
@@ -176,17 +262,20 @@ func ownPace(wait time.Duration) error {
 // turn takes a turn from the limits that all processes share. What a create takes
 // of the minute and the hour it takes last, at the instant in which it is sent.
 func (m *manners) turn(ctx context.Context, creates bool) error {
-	start, bucket := time.Now(), fmt.Sprintf("github/%d/", m.installation)
+	start := time.Now()
 	for {
-		wait, err := m.limits.Take(ctx, bucket+"write", 1, writeLimit)
+		wait, err := m.limits.Take(ctx, m.bucket+"write", 1, writeLimit)
+		if wait > writeLimit[0].Per { // no turn takes so long: the bucket is closed
+			m.keep(told(wait))
+		}
 		if err == nil && wait <= 0 && creates {
-			wait, err = m.limits.Take(ctx, bucket+"create", 1, createLimit)
+			wait, err = m.limits.Take(ctx, m.bucket+"create", 1, createLimit)
 		}
 		if err != nil {
 			return fmt.Errorf("take a turn to write: %w", err)
 		}
-		if wait <= 0 {
-			return m.hold() // GitHub may have said so since
+		if held := m.hold(); held != nil || wait <= 0 {
+			return held // GitHub may have said so since
 		}
 		if time.Since(start)+wait > patience {
 			return ownPace(wait)
@@ -195,6 +284,26 @@ func (m *manners) turn(ctx context.Context, creates bool) error {
 			return err
 		}
 	}
+}
+
+// Fenced has each write ask for leave right before it is sent, and fail where
+// there is none. A worker that stood still after it had looked at what is there
+// would write on that although another has its job.
+func Fenced(ctx context.Context, ask func(context.Context) error) context.Context {
+	return context.WithValue(ctx, fenceKey{}, ask)
+}
+
+type fenceKey struct{}
+
+func leave(ctx context.Context) error {
+	ask, fenced := ctx.Value(fenceKey{}).(func(context.Context) error)
+	if !fenced {
+		return nil
+	}
+	if err := ask(ctx); err != nil {
+		return fmt.Errorf("ask for leave to write: %w", err)
+	}
+	return nil
 }
 
 // reading marks what is sent as a read, whatever its method: documents of GraphQL

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -27,12 +28,21 @@ func answer(code int, body string, headers ...string) *http.Response {
 	return &http.Response{StatusCode: code, Header: h, Body: io.NopCloser(strings.NewReader(body))}
 }
 
+var quiet = slog.New(slog.DiscardHandler)
+
 // windows is a Limiter that keeps sliding windows, as the store does.
 type windows map[string][]time.Time
 
 func (w windows) Take(_ context.Context, bucket string, n int64, limit queue.Limit) (time.Duration, error) {
-	now := time.Now()
+	now, closed := time.Now(), bucket+" is closed until"
+	if len(limit) == 1 && slices.Equal(limit, queue.Closed(limit[0].Per)) {
+		w[closed] = append(w[closed], now.Add(limit[0].Per))
+		return 0, nil
+	}
 	var wait time.Duration
+	for _, until := range w[closed] {
+		wait = max(wait, until.Sub(now))
+	}
 	for _, rate := range limit {
 		var within []time.Time
 		for _, at := range w[bucket] {
@@ -69,7 +79,7 @@ func TestWritesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []time.Duration
 		start := time.Now()
-		tr := carefulTransport{manners: newManners(windows{}, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
+		tr := carefulTransport{manners: newManners(windows{}, quiet, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
 			sent = append(sent, time.Since(start))
 			return answer(http.StatusOK, "{}"), nil
 		})}
@@ -91,7 +101,7 @@ func TestWritesArePaced(t *testing.T) {
 func TestALongWaitIsHandedBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		created := 0
-		tr := carefulTransport{manners: newManners(windows{}, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
+		tr := carefulTransport{manners: newManners(windows{}, quiet, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
 			created++
 			return answer(http.StatusCreated, "{}"), nil
 		})}
@@ -115,7 +125,7 @@ func TestALongWaitIsHandedBack(t *testing.T) {
 
 func TestPacingEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := carefulTransport{manners: newManners(windows{}, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
+		tr := carefulTransport{manners: newManners(windows{}, quiet, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
 			return answer(http.StatusOK, "{}"), nil
 		})}
 		if err := send(t.Context(), t, tr, "PATCH", "/x"); err != nil {
@@ -151,7 +161,7 @@ func TestOnlyReadsAreRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				attempts := 0
-				tr := carefulTransport{manners: newManners(windows{}, 7), next: roundTrip(func(r *http.Request) (*http.Response, error) {
+				tr := carefulTransport{manners: newManners(windows{}, quiet, 7), next: roundTrip(func(r *http.Request) (*http.Response, error) {
 					attempts++
 					if body, err := io.ReadAll(r.Body); err != nil || string(body) != "{}" {
 						t.Errorf("attempt %d has body %q, %v", attempts, body, err)
@@ -224,7 +234,7 @@ func TestRefusalsForReasonsOfRate(t *testing.T) {
 
 func TestALimitIsNotRepeated(t *testing.T) {
 	attempts := 0
-	tr := carefulTransport{manners: newManners(windows{}, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
+	tr := carefulTransport{manners: newManners(windows{}, quiet, 7), next: roundTrip(func(*http.Request) (*http.Response, error) {
 		attempts++
 		return answer(http.StatusTooManyRequests, "", "Retry-After", "1"), nil
 	})}

@@ -131,21 +131,22 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request, path string) {
 	if found != nil {
 		x.Route = found.pattern
 	}
-	fault := s.fault(r.Method, path)
+	fault := s.fault(r.Method, path, r.URL.RawQuery)
 	if !fault.before(r.Context(), s) {
 		s.finish(x, r, path)
 		panic(http.ErrAbortHandler)
 	}
 	status, header, reply := s.answerAPI(r, found, params, path, body, fault)
-	if fault.Kind == FaultDropAfter {
-		s.finish(x, r, path)
+	if fault.Kind != FaultDropAfter {
+		x.Status, x.ResponseHeader, x.Response = status, header, reply
+	}
+	s.finish(x, r, path)
+	if !fault.after(r.Context(), s) {
 		panic(http.ErrAbortHandler)
 	}
-	x.Status, x.ResponseHeader, x.Response = status, header, reply
 	for name, values := range header {
 		w.Header()[name] = values
 	}
-	s.finish(x, r, path)
 	w.WriteHeader(status)
 	_, _ = w.Write(reply) // a client that went away misses it
 }

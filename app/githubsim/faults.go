@@ -11,13 +11,14 @@ import (
 // A FaultKind is what goes wrong.
 type FaultKind string
 
-// The kinds of fault. Those of webhooks match on Event, the others on Method
-// and Path.
+// The kinds of fault. Those of webhooks match on Event, the others on Method,
+// Path and Query.
 const (
 	FaultLatency    FaultKind = "latency"     // Delay before the work
 	FaultStatus     FaultKind = "status"      // Status instead of the work
 	FaultDropBefore FaultKind = "drop_before" // the connection breaks, nothing was done
 	FaultDropAfter  FaultKind = "drop_after"  // the work is done, then the connection breaks
+	FaultHold       FaultKind = "hold"        // the work is done, and the answer waits until ClearFaults
 	FaultSecondary  FaultKind = "secondary"   // 403 of the secondary rate limit, with Retry-After
 	FaultTooMany    FaultKind = "too_many"    // 429 of the secondary rate limit, with Retry-After
 	FaultPrimary    FaultKind = "primary"     // 403 of the hourly limit, remaining 0
@@ -32,6 +33,7 @@ type Fault struct {
 	Kind       FaultKind     `json:"kind"`
 	Method     string        `json:"method,omitempty"`      // empty: any
 	Path       string        `json:"path,omitempty"`        // prefix of the path without /api/v3; empty: any
+	Query      string        `json:"query,omitempty"`       // part of the query; empty: any
 	Event      string        `json:"event,omitempty"`       // webhooks: event, or event.action; empty: any
 	Skip       int           `json:"skip,omitempty"`        // so many matches pass first
 	Times      int           `json:"times,omitempty"`       // acts so often, then is gone; 0: until ClearFaults
@@ -48,12 +50,12 @@ type Limits struct {
 }
 
 // fault takes the fault that acts on a request; its zero value is none.
-func (s *Server) fault(method, path string) Fault {
+func (s *Server) fault(method, path, query string) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.take(func(f *Fault) bool {
 		return !strings.HasPrefix(string(f.Kind), "hook_") &&
-			(f.Method == "" || strings.EqualFold(f.Method, method)) && strings.HasPrefix(path, f.Path)
+			(f.Method == "" || strings.EqualFold(f.Method, method)) && strings.HasPrefix(path, f.Path) && strings.Contains(query, f.Query)
 	})
 }
 
@@ -104,6 +106,25 @@ func (f Fault) before(ctx context.Context, s *Server) bool {
 		}
 	case FaultDropBefore:
 		s.log.Debug("connection dropped on demand")
+		return false
+	}
+	return true
+}
+
+// after acts between the work and its answer; false means that the connection
+// must break.
+func (f Fault) after(ctx context.Context, s *Server) bool {
+	switch f.Kind {
+	case FaultHold:
+		s.mu.Lock()
+		cleared := s.cleared
+		s.mu.Unlock()
+		select {
+		case <-cleared:
+		case <-ctx.Done():
+			return false
+		}
+	case FaultDropAfter:
 		return false
 	}
 	return true

@@ -101,6 +101,37 @@ func TestFaultsOnDemand(t *testing.T) {
 	}
 }
 
+func TestAnAnswerIsHeld(t *testing.T) {
+	w := newWorld(t, githubsim.Options{})
+	n := w.ticket(t, "x")
+	gh := w.client(t, nil)
+	comments := func() int { return got(gh.Issues.Get(t.Context(), "octo", "shop", n))(t).GetComments() }
+	must(w.AddFault(t.Context(), githubsim.Fault{Kind: githubsim.FaultHold, Method: "POST", Path: fmt.Sprintf("/repos/octo/shop/issues/%d/comments", n), Times: 1}))(t)
+	answered := make(chan error, 1)
+	go func() {
+		_, _, err := gh.Issues.CreateComment(t.Context(), "octo", "shop", n, &github.IssueComment{Body: github.String("hi")})
+		answered <- err
+	}()
+	for comments() == 0 {
+		select {
+		case err := <-answered:
+			t.Fatalf("it was answered: %v", err)
+		case <-t.Context().Done():
+			t.Fatal("it was not done")
+		default:
+		}
+	}
+	select {
+	case err := <-answered:
+		t.Fatalf("it was answered: %v", err)
+	default:
+	}
+	must(w.ClearFaults(t.Context(), githubsim.Done{}))(t)
+	if err := <-answered; err != nil {
+		t.Errorf("the answer is %v", err)
+	}
+}
+
 func TestAnUnknownRouteIsLoud(t *testing.T) {
 	s := must(githubsim.Open(githubsim.Options{Dir: t.TempDir()}))(t)
 	recorder := httptest.NewRecorder()

@@ -39,7 +39,7 @@ func (s *Server) serveGit(w http.ResponseWriter, r *http.Request, owner, name, r
 		http.Error(w, "only smart HTTP is served", http.StatusNotFound)
 		return
 	}
-	fault := s.fault(r.Method, r.URL.Path)
+	fault := s.fault(r.Method, r.URL.Path, r.URL.RawQuery)
 	if !fault.before(r.Context(), s) {
 		s.logGit(r, 0)
 		panic(http.ErrAbortHandler)

@@ -535,9 +535,14 @@ func (s *Server) AddFault(_ context.Context, f Fault) (Fault, error) {
 	return f, err
 }
 
-// ClearFaults ends all faults.
+// ClearFaults ends all faults; what was held is answered.
 func (s *Server) ClearFaults(context.Context, Done) (Done, error) {
-	return Done{}, s.change(func(st *state) error { st.Faults = nil; return nil })
+	return Done{}, s.change(func(st *state) error {
+		st.Faults = nil
+		close(s.cleared)
+		s.cleared = make(chan struct{})
+		return nil
+	})
 }
 
 // SetLimits sets the secondary limits on creating content.

@@ -65,6 +65,7 @@ type Server struct {
 	observers []func(Exchange)
 	quota     map[quotaKey]*quota // the hourly limits
 	kick      chan struct{}       // tells Deliver of a new webhook; buffered, never blocks
+	cleared   chan struct{}       // closed when the faults are cleared
 
 	pushes  sync.Mutex // one push at a time, so that its effects are told from another's
 	journal *journal   // every request, for /_sim/log
@@ -96,7 +97,7 @@ func Open(o Options) (*Server, error) {
 	}
 	s := &Server{
 		addr: o.Addr, dir: dir, log: o.Log, clock: o.Clock, url: o.URL, tls: o.TLS, below: o.Enterprise,
-		state: st, journal: log, quota: map[quotaKey]*quota{}, kick: make(chan struct{}, 1),
+		state: st, journal: log, quota: map[quotaKey]*quota{}, kick: make(chan struct{}, 1), cleared: make(chan struct{}),
 		hooks: &http.Client{
 			Timeout:       10 * time.Second,
 			Transport:     &http.Transport{DisableKeepAlives: true},

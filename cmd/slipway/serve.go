@@ -79,8 +79,8 @@ func (o *options) loadFor(redisURL string) (config.Server, error) {
 		return conf, err
 	}
 	// Everybody on the host reads the arguments of a process.
-	if address, err := url.Parse(redisURL); err == nil && address.User != nil {
-		if _, secret := address.User.Password(); secret {
+	if address, err := url.Parse(redisURL); err == nil {
+		if _, secret := address.User.Password(); secret || address.Query().Has("sentinel_password") {
 			return conf, errors.New("--redis: an address with a password belongs into redis_url of the configuration file, or SLIPWAY_REDIS_URL")
 		}
 	}

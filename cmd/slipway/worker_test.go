@@ -103,6 +103,7 @@ func TestAWorkerThatCannotStart(t *testing.T) {
 	}{
 		"without Redis":                  {nil, "redis_url", 2},
 		"with a password for all to see": {[]string{"--redis", "redis://:s3cret@127.0.0.1:1"}, "SLIPWAY_REDIS_URL", 2},
+		"with a Sentinel's password":     {[]string{"--redis", "redis+sentinel://127.0.0.1:1?master_name=x&sentinel_password=s3cret"}, "SLIPWAY_REDIS_URL", 2},
 		"with no slots":                  {[]string{"--redis", "redis://127.0.0.1:1", "--slots", "0"}, "--slots 0", 2},
 		"with Redis away":                {[]string{"--redis", "redis://127.0.0.1:1"}, "connection refused", 5},
 	} {

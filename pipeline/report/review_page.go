@@ -96,7 +96,7 @@ func RemarkMarker(e finding.Entry) string { return "<!-- slipway finding=" + e.I
 
 // ReviewFixed is what is answered to the remark about a finding that is gone.
 func ReviewFixed(r Review, e finding.Entry) string {
-	return page{{text: "Fixed with " + r.commit(r.Head) + "."}, {text: para(e.Reason, 1000)}}.limited(bodyLimit, runes)
+	return page{{text: "Fixed as of " + r.commit(r.Head) + "."}, {text: para(e.Reason, 1000)}}.limited(bodyLimit, runes)
 }
 
 // ReviewRemark is what is said of a finding on its lines.

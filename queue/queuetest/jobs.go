@@ -164,4 +164,39 @@ var listCases = []testCase{
 			t.Errorf("got %d jobs, want 100", len(jobs))
 		}
 	}},
+	{"many jobs of kinds that are not equally many, each once", func(t *testing.T, o Opened) {
+		const all = 700
+		kind := func(i int) string {
+			switch {
+			case i < 30:
+				return "old"
+			case i%7 == 0:
+				return "seldom"
+			}
+			return "often"
+		}
+		for i := range all {
+			put(t, o.Store, queue.Job{ID: fmt.Sprint(i), Kind: kind(i)})
+		}
+		for _, c := range []struct {
+			kinds []string
+			limit int
+		}{{nil, all}, {nil, all * 2}, {nil, 399}, {[]string{"often", "seldom"}, all}, {[]string{"seldom", "old"}, all}, {[]string{"old", "often"}, 205}} {
+			var want []string
+			for i := all - 1; i >= 0 && len(want) < c.limit; i-- {
+				if c.kinds == nil || slices.Contains(c.kinds, kind(i)) {
+					want = append(want, fmt.Sprint(i))
+				}
+			}
+			jobs, err := o.Store.List(t.Context(), queue.Query{Kinds: c.kinds, Limit: c.limit})
+			must(t, err)
+			var got []string
+			for _, j := range jobs {
+				got = append(got, j.ID)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%d of %v: got %d jobs, want %d\n%v\n%v", c.limit, c.kinds, len(got), len(want), got, want)
+			}
+		}
+	}},
 }

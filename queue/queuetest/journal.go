@@ -167,37 +167,75 @@ var limitCases = []testCase{
 		}
 	}},
 	{"a window slides exactly, and every rate must have room", func(t *testing.T, o Opened) {
-		limit := queue.Limit{{Max: 2, Per: time.Second}, {Max: 5, Per: time.Minute}}
+		const unit = time.Minute // so that what a slow machine takes does not count
+		limit := queue.Limit{{Max: 2, Per: unit}, {Max: 5, Per: 60 * unit}}
 		stores := []queue.Store{o.Store, o.Second(t)}
+		began := time.Now()
 		for i, c := range []struct {
 			after time.Duration // since the step before
 			n     int64
 			room  bool
 			wait  time.Duration
 		}{
-			{0, 2, true, 0},            // 0 s: 2
-			{0, 1, false, time.Second}, // the second is full
-			{400 * time.Millisecond, 1, false, 600 * time.Millisecond},  // still
-			{600 * time.Millisecond, 1, true, 0},                        // 1 s: 3 in the minute
-			{0, 2, false, time.Second},                                  // all or nothing
-			{0, 1, true, 0},                                             // 4
-			{2 * time.Second, 2, false, 57 * time.Second},               // 3 s: the minute has room for one
-			{0, 1, true, 0},                                             // 5
-			{10 * time.Second, 1, false, 47 * time.Second},              // 13 s: the first two leave at 60 s
-			{46 * time.Second, 1, false, time.Second},                   // 59 s
-			{time.Second, 2, true, 0},                                   // 60 s
-			{500 * time.Millisecond, 2, false, 500 * time.Millisecond},  // 60.5 s: both rates say 61 s
-			{500 * time.Millisecond, 2, true, 0},                        // 61 s
-			{500 * time.Millisecond, 1, false, 1500 * time.Millisecond}, // 61.5 s: the minute says 63 s, the second 62 s
+			{0, 2, true, 0},                        // 0: 2
+			{0, 1, false, unit},                    // the short rate is full
+			{2 * unit / 5, 1, false, 3 * unit / 5}, // still
+			{3 * unit / 5, 1, true, 0},             // 1: 3 in the long one
+			{0, 2, false, unit},                    // all or nothing
+			{0, 1, true, 0},                        // 4
+			{2 * unit, 2, false, 57 * unit},        // 3: the long rate has room for one
+			{0, 1, true, 0},                        // 5
+			{10 * unit, 1, false, 47 * unit},       // 13: the first two leave at 60
+			{46 * unit, 1, false, unit},            // 59
+			{unit, 2, true, 0},                     // 60
+			{unit / 2, 2, false, unit / 2},         // 60.5: both rates say 61
+			{unit / 2, 2, true, 0},                 // 61
+			{unit / 2, 1, false, 3 * unit / 2},     // 61.5: the long rate says 63, the short one 62
 		} {
 			o.Advance(c.after)
 			wait, err := stores[i%2].Take(t.Context(), "b", c.n, limit)
 			must(t, err)
 			// The clock may also move by itself; not by more than the test takes.
-			if c.room != (wait == 0) || (c.wait-wait).Abs() > 300*time.Millisecond {
+			if c.room != (wait == 0) || wait > c.wait || wait < c.wait-time.Since(began) {
 				t.Fatalf("step %d: wait %v, want %v", i, wait, c.wait)
 			}
 		}
+	}},
+	{"a closed bucket gives nobody anything until its time", func(t *testing.T, o Opened) {
+		const unit = time.Minute // so that what a slow machine takes does not count
+		limit := queue.Limit{{Max: 5, Per: unit}}
+		began := time.Now()
+		second := o.Second(t)
+		take := func(s queue.Store, bucket string, n int64, limit queue.Limit, want time.Duration) {
+			t.Helper()
+			wait, err := s.Take(t.Context(), bucket, n, limit)
+			must(t, err)
+			// The clock may also move by itself; not by more than the test takes.
+			if (wait > 0) != (want > 0) || wait > want || wait < want-time.Since(began) {
+				t.Fatalf("Take(%s, %d, %v) = %v, want %v", bucket, n, limit, wait, want)
+			}
+		}
+		take(o.Store, "b", 0, nil, 0)
+		take(o.Store, "b", 5, limit, 0)
+		take(o.Store, "b", 0, nil, 0) // full, but not closed
+		take(o.Store, "b", 1, queue.Closed(30*unit), 0)
+		take(second, "b", 1, queue.Closed(10*unit), 0) // does not open it earlier
+		for _, s := range []queue.Store{o.Store, second} {
+			take(s, "b", 1, limit, 30*unit)
+			take(s, "b", 0, nil, 30*unit)
+			take(s, "b", -100, nil, 0) // nor does giving back
+			take(s, "b", 0, nil, 30*unit)
+			take(s, "other", 0, nil, 0)
+			take(s, "other", 1, limit, 0)
+		}
+		o.Advance(20 * unit)
+		take(second, "b", 1, limit, 10*unit)
+		o.Advance(10 * unit)
+		take(second, "b", 0, nil, 0)
+		take(o.Store, "b", 5, limit, 0)
+		take(second, "b", 1, limit, unit) // as if it had never been closed
+		take(second, "b", 1, queue.Closed(60*unit), 0)
+		take(o.Store, "b", 1, limit, 60*unit)
 	}},
 	{"buckets are apart", func(t *testing.T, o Opened) {
 		limit := queue.Limit{{Max: 1, Per: time.Hour}}

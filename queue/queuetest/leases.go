@@ -305,6 +305,23 @@ var claimCases = []testCase{
 }
 
 var settleCases = []testCase{
+	{"a delivery is forgotten a week after it was handled, a build is not", func(t *testing.T, o Opened) {
+		for _, kind := range []string{"delivery", "build"} {
+			put(t, o.Store, queue.Job{ID: kind, Kind: kind, Key: "o/r#1", Once: kind})
+			l := claim(t, o.Store, "w", kind, kind)
+			_, err := o.Store.Append(t.Context(), l, entry("step"))
+			must(t, err)
+			must(t, o.Store.Done(t.Context(), l))
+		}
+		o.Advance(6 * 24 * time.Hour)
+		none(t, o.Second(t), "v", "delivery")
+		wantState(t, o.Store, "delivery", queue.Done)
+		o.Advance(2 * 24 * time.Hour)
+		none(t, o.Second(t), "v2", "delivery")
+		wantState(t, o.Store, "build", queue.Done)
+		_, err := o.Store.Entries(t.Context(), "delivery", 0)
+		wantErr(t, "the journal of a forgotten delivery", err, queue.ErrUnknown)
+	}},
 	{"done and buried are final", func(t *testing.T, o Opened) {
 		put(t, o.Store, queue.Job{ID: "a", Kind: "k"})
 		put(t, o.Store, queue.Job{ID: "b", Kind: "k"})
@@ -352,6 +369,62 @@ var settleCases = []testCase{
 		put(t, o.Store, queue.Job{ID: "a", Kind: "k"})
 		must(t, o.Store.Park(t.Context(), claim(t, o.Store, "w", "a", "k"), time.Unix(1, 0), nil))
 		claim(t, o.Store, "w", "a", "k")
+	}},
+	{"a verdict stays until a job is finished", func(t *testing.T, o Opened) {
+		put(t, o.Store, queue.Job{ID: "a", Kind: "k"})
+		for i, cause := range []string{"no luck", "another"} {
+			l := claim(t, o.Store, "w", "a", "k")
+			if want := []string{"", "no luck"}[i]; l.Job.Verdict.Cause != want || l.Job.Verdict.Since.IsZero() != (want == "") {
+				t.Errorf("claim %d has the verdict %+v", i+1, l.Job.Verdict)
+			}
+			must(t, o.Store.Park(t.Context(), l, l.Until.Add(-time.Hour), queue.Untold(errors.New(cause), errors.New("502"))))
+		}
+		j := wantState(t, o.Second(t), "a", queue.Queued)
+		if j.Verdict.Cause != "no luck" || j.Verdict.Since.Before(j.Created) || j.Verdict.Since.After(j.Updated) || j.Retries != 2 ||
+			j.Cause != "another; and nobody could be told: 502" {
+			t.Errorf("job %+v", j)
+		}
+		must(t, o.Store.Park(t.Context(), claim(t, o.Store, "w", "a", "k"), j.Created, nil)) // of a worker that drains
+		must(t, o.Store.Send(t.Context(), "a", queue.Signal{ID: "1", Kind: "steer"}))
+		l := claim(t, o.Store, "w", "a", "k")
+		if l.Job.Verdict != j.Verdict {
+			t.Errorf("the verdict is %+v, was %+v", l.Job.Verdict, j.Verdict)
+		}
+		must(t, o.Store.Bury(t.Context(), l, errors.New("no luck")))
+		if j := wantState(t, o.Store, "a", queue.Buried); j.Verdict != (queue.Verdict{}) {
+			t.Errorf("buried with the verdict %+v", j.Verdict)
+		}
+	}},
+	{"a reopening signal lifts a verdict, whenever it comes", func(t *testing.T, o Opened) {
+		judge := func(l *queue.Lease) {
+			t.Helper()
+			must(t, o.Store.Park(t.Context(), l, l.Until.Add(time.Hour), queue.Untold(errors.New("no luck"), errors.New("502"))))
+		}
+		for when, lift := range map[string]func(id string, reopen func()){
+			"parked": func(id string, reopen func()) {
+				judge(claim(t, o.Store, "w", id, id))
+				reopen()
+			},
+			"while it is told of": func(id string, reopen func()) {
+				judge(claim(t, o.Store, "w", id, id))
+				must(t, o.Store.Send(t.Context(), id, queue.Signal{ID: "wake"}))
+				l := claim(t, o.Store, "w", id, id)
+				reopen()
+				judge(l)
+			},
+			"while it is told of for the first time": func(id string, reopen func()) {
+				l := claim(t, o.Store, "w", id, id)
+				reopen()
+				judge(l)
+			},
+		} {
+			id := strings.ReplaceAll(when, " ", "-")
+			put(t, o.Store, queue.Job{ID: id, Kind: id})
+			lift(id, func() { must(t, o.Store.Send(t.Context(), id, queue.Signal{ID: "1", Kind: "resume", Reopen: true})) })
+			if l := claim(t, o.Store, "w", id, id); l.Job.Verdict != (queue.Verdict{}) || l.Crashes != 0 {
+				t.Errorf("%s: claimed with %+v", when, l)
+			}
+		}
 	}},
 	{"a cause counts as a retry and is kept", func(t *testing.T, o Opened) {
 		put(t, o.Store, queue.Job{ID: "a", Kind: "k"})

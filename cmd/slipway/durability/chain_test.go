@@ -328,7 +328,13 @@ func killInTheMiddle(t *testing.T) terminal {
 // asked is how often an agent has begun a step.
 func (term terminal) asked(t *testing.T, step string) (n int) {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(term.state, "transcripts", "*", filepath.FromSlash(step)+".jsonl"))
+	return asked(t, term.state, step)
+}
+
+// asked is how often an agent has begun a step on the host with this state.
+func asked(t testing.TB, state, step string) (n int) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(state, "transcripts", "*", filepath.FromSlash(step)+".jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ type hub struct {
 }
 
 // newHub sets up a repository with a ticket; the server is not started.
-func newHub(t *testing.T, s script) *hub {
+func newHub(t testing.TB, s script) *hub {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "slipway.yml")
 	put(t, config, s.server)
@@ -96,7 +96,7 @@ func newHub(t *testing.T, s script) *hub {
 	return h
 }
 
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -106,7 +106,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func (h *hub) do(t *testing.T, verb string, in, out any) {
+func (h *hub) do(t testing.TB, verb string, in, out any) {
 	t.Helper()
 	if err := h.sim.Do(t.Context(), verb, in, out); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func (h *hub) do(t *testing.T, verb string, in, out any) {
 }
 
 // serve starts the server and waits until it listens.
-func (h *hub) serve(t *testing.T, env ...string) {
+func (h *hub) serve(t testing.TB, env ...string) {
 	t.Helper()
 	args := append([]string{"serve", "--verbose", "--config", h.config, "--listen", h.listen}, h.flags...)
 	h.server = start(t, h.state, append(env, h.env...), args...)
@@ -138,13 +138,13 @@ func (h *hub) serve(t *testing.T, env ...string) {
 }
 
 // label asks for a build.
-func (h *hub) label(t *testing.T) {
+func (h *hub) label(t testing.TB) {
 	t.Helper()
 	h.do(t, "label", githubsim.Labelling{Repo: fullName, Number: h.ticket.Number, Label: label, By: maintainer}, nil)
 }
 
 // jobs lists the jobs of a kind.
-func (h *hub) jobs(t *testing.T, kind string) []queue.Job {
+func (h *hub) jobs(t testing.TB, kind string) []queue.Job {
 	t.Helper()
 	jobs, err := h.store.List(t.Context(), queue.Query{Kinds: []string{kind}, Limit: 1000})
 	if err != nil {
@@ -154,7 +154,7 @@ func (h *hub) jobs(t *testing.T, kind string) []queue.Job {
 }
 
 // build is the one build that there is; its zero value is none.
-func (h *hub) build(t *testing.T) seen {
+func (h *hub) build(t testing.TB) seen {
 	t.Helper()
 	jobs := h.jobs(t, pipeline.KindBuild)
 	switch len(jobs) {
@@ -308,13 +308,9 @@ func atOnce[T any](t *testing.T, n int, rows []T, run func(row T)) {
 // rows of the publish phase run; all of them with SLIPWAY_SOAK=1.
 func TestServerSurvivesKillAroundEveryAppend(t *testing.T) {
 	t.Parallel()
-	calm := newHub(t, pair())
-	calm.serve(t)
-	calm.label(t)
-	calm.rest(t)
-	tree := calm.complete(t)
+	tree, entries := calmPair(t)
 	var crashes []string
-	for i, e := range calm.build(t).entries {
+	for i, e := range entries {
 		for _, when := range []string{"before", "after"} {
 			if soak() || strings.HasPrefix(e.Key, "publish/") || e.Key == "done" {
 				crashes = append(crashes, fmt.Sprintf("%s:%d", when, i+1))

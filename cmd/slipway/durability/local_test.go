@@ -49,7 +49,7 @@ func newTerminal(t *testing.T, s script) terminal {
 }
 
 // put writes a file.
-func put(t *testing.T, path, text string) {
+func put(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func (term terminal) see(t *testing.T) seen {
 	return look(t, store, term.state, jobs[0])
 }
 
-func openStore(t *testing.T, state string) *queue.SQLite {
+func openStore(t testing.TB, state string) *queue.SQLite {
 	t.Helper()
 	store, err := queue.OpenSQLite(t.Context(), filepath.Join(state, "store"))
 	if err != nil {
@@ -115,7 +115,7 @@ func openStore(t *testing.T, state string) *queue.SQLite {
 }
 
 // look reads what is known of a build's job.
-func look(t *testing.T, store queue.Store, state string, job queue.Job) seen {
+func look(t testing.TB, store queue.Store, state string, job queue.Job) seen {
 	t.Helper()
 	s := seen{job: job, runs: map[string]int{}, tests: map[string][]string{}}
 	var err error
@@ -163,7 +163,7 @@ func (s seen) progress() (n int) {
 	return n
 }
 
-func lines(t *testing.T, path string) int {
+func lines(t testing.TB, path string) int {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -84,7 +84,7 @@ type process struct {
 
 // start runs the binary with a state directory. What it prints goes to files,
 // so that it never waits for a reader. It is killed when the test ends.
-func start(t *testing.T, state string, env []string, args ...string) *process {
+func start(t testing.TB, state string, env []string, args ...string) *process {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
@@ -121,7 +121,7 @@ func (p *process) kill() {
 }
 
 // signal sends one to a process that runs.
-func (p *process) signal(t *testing.T, s os.Signal) {
+func (p *process) signal(t testing.TB, s os.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func (p *process) signal(t *testing.T, s os.Signal) {
 }
 
 // wait returns the exit code, -1 for a process that a signal ended.
-func (p *process) wait(t *testing.T, atMost time.Duration) int {
+func (p *process) wait(t testing.TB, atMost time.Duration) int {
 	t.Helper()
 	select {
 	case <-p.ended:
@@ -147,7 +147,7 @@ func (p *process) killed() bool {
 }
 
 // said is everything that the process printed.
-func (p *process) said(t *testing.T) string {
+func (p *process) said(t testing.TB) string {
 	t.Helper()
 	var all strings.Builder
 	for _, f := range []*os.File{p.stdout, p.stderr} {
@@ -161,7 +161,7 @@ func (p *process) said(t *testing.T) string {
 }
 
 // eventually waits until fn answers nothing, and fails with its last answer.
-func eventually(t *testing.T, atMost time.Duration, fn func() string) {
+func eventually(t testing.TB, atMost time.Duration, fn func() string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), atMost)
 	defer cancel()

@@ -117,7 +117,7 @@ func (s script) find(step string) *runtime.Recording {
 }
 
 // write puts the script where --recordings finds it.
-func (s script) write(t *testing.T) string {
+func (s script) write(t testing.TB) string {
 	t.Helper()
 	archive := &txtar.Archive{}
 	for _, r := range s.calls {
