@@ -3,10 +3,10 @@ SHELL := /bin/bash
 
 LINTER := .cache/bin/golangci-lint
 
-.PHONY: help deps tools build test lint bench eval soak chaos fuzz schemas clean
+.PHONY: help deps tools build image-inputs reproducible test lint bench eval soak chaos fuzz schemas clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 deps: ## look for what building and testing need; as root on Debian, install it
 	@.ci/deps
@@ -16,6 +16,12 @@ tools: deps ## fetch the pinned linter and CLIs into .cache
 
 build: ## the binary, static
 	CGO_ENABLED=0 go build -trimpath -o slipway ./cmd/slipway
+
+image-inputs: ## fetch and build what the Dockerfile copies, each piece checked
+	@.ci/image
+
+reproducible: ## build HEAD twice, apart, and compare bit for bit; takes minutes
+	@.ci/image same
 
 test: tools lint ## everything that has to pass; what the pipeline runs
 	@.ci/test
@@ -53,4 +59,4 @@ schemas: ## trim GitHub's descriptions anew, for the stand-in's judge
 	go run ./app/githubsim/schema/trim -from .cache/schemas/node_modules -to app/githubsim/schema
 
 clean: ## remove what was built and fetched
-	rm -rf slipway .cache
+	rm -rf slipway image .cache

@@ -104,26 +104,25 @@ func (e *MissingError) Error() string {
 	return text
 }
 
-// Handler serves the webhook endpoint and a health probe.
+// Handler serves the webhook endpoint and the probes.
 func (a *App) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/webhook", a.inbox)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if _, err := a.store.List(r.Context(), queue.Query{Limit: 1}); err != nil {
-			http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = w.Write([]byte("ok\n")) // the prober has gone: nobody to tell
-	})
+	a.addProbes(mux)
 	return mux
+}
+
+// serverOf bounds what a client may take its time with.
+func serverOf(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	}
 }
 
 // Run serves on the listener and works on jobs until ctx ends, then drains.
 func (a *App) Run(ctx context.Context, listener net.Listener) error {
-	server := &http.Server{
-		Handler: a.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-	}
+	server := serverOf(a.Handler())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	working, stop := context.WithCancelCause(ctx)
@@ -164,12 +163,26 @@ func shut(ctx context.Context, server *http.Server) error {
 	return err
 }
 
-// Work works on jobs until ctx ends, then drains; it serves nothing.
-func (a *App) Work(ctx context.Context) error {
+// Work works on jobs until ctx ends, then drains. It answers probes on a listener,
+// until it has drained, and serves nothing else; nil: no probes.
+func (a *App) Work(ctx context.Context, probes net.Listener) error {
+	mux := http.NewServeMux()
+	a.addProbes(mux)
+	server := serverOf(mux)
+	var serving sync.WaitGroup
+	if probes != nil {
+		serving.Go(func() {
+			if err := server.Serve(probes); !errors.Is(err, http.ErrServerClosed) {
+				a.log.ErrorContext(ctx, "probes are not answered any more", "error", err)
+			}
+		})
+	}
 	err := a.worker().Run(ctx)
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	a.hub.Close(closing)
+	err = errors.Join(err, shut(closing, server))
+	serving.Wait()
 	return err
 }
 

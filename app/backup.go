@@ -44,6 +44,10 @@ const (
 	packsDir      = "packs"
 	packName      = "objects.pack"
 	refsName      = "refs.json"
+
+	// maxInstant bounds how long a backup keeps everybody from recording anything:
+	// half of what they wait for a turn at the store.
+	maxInstant = 5 * time.Second
 )
 
 // What is copied as it is. It tells of builds, and none needs it to go on.
@@ -158,9 +162,11 @@ func (w *backupWriter) openMirrors(ctx context.Context) error {
 
 // readRefs runs while nobody can record anything: the refs are those of the store.
 func (w *backupWriter) readRefs(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxInstant, fmt.Errorf("reading the refs of %d mirrors takes longer than %s, for which all work waits", len(w.mirrors), maxInstant))
+	defer cancel()
 	for i := range w.mirrors {
 		if w.mirrors[i].refs, err = w.mirrors[i].Refs(ctx, "refs/slipway"); err != nil {
-			return err
+			return errors.Join(context.Cause(ctx), err)
 		}
 	}
 	return nil

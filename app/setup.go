@@ -137,7 +137,9 @@ func (s *Setup) Handler() http.Handler {
 	mux.HandleFunc("/webhook", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the server is being set up", http.StatusServiceUnavailable)
 	})
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok: being set up\n") })
+	for _, probe := range []string{"GET /healthz", "GET /readyz"} { // a page that is not ready could not be reached
+		mux.HandleFunc(probe, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok: being set up\n") })
+	}
 	return mux
 }
 

@@ -126,6 +126,15 @@ func LoadServer(path string, environ []string) (Server, error) {
 	return s, nil
 }
 
+// Variables are the names of the environment variables that configure a server.
+func Variables() []string {
+	var out []string
+	for _, k := range serverKnobs {
+		out = append(out, envName(k.key))
+	}
+	return out
+}
+
 // Missing explains each credential that the App still lacks, and how to set
 // it; nil when it can talk to GitHub.
 func (s Server) Missing() []string {

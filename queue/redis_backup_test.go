@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/slipway-dev/slipway/pipeline/sandbox/sandboxtest"
 	"github.com/slipway-dev/slipway/queue"
@@ -101,6 +103,46 @@ func TestTheBackupOfRedisThatTheDocumentTells(t *testing.T) {
 		t.Error(err)
 	}
 	lookUp(t, s, "b")
+}
+
+// The rights that docs/deploy.md gives a user of Redis are enough.
+func TestTheRightsInRedisThatTheDocumentTells(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/deploy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := queuetest.StartRedis(t)
+	c := r.Client()
+	defer c.Close() //nolint:errcheck // opened to look at
+	var command []any
+	for _, word := range strings.Fields(regexp.MustCompile("(?m)^ACL SETUSER .*$").FindString(string(page))) {
+		command = append(command, word)
+	}
+	for _, do := range [][]any{command, {"ACL", "SETUSER", "default", "off"}} { // nobody else may do anything
+		if err := c.Do(t.Context(), do...).Err(); err != nil {
+			t.Fatalf("%v: %v", do, err)
+		}
+	}
+	s := openRedis(t, "redis://slipway:PASSWORD@"+r.Addr(), t.TempDir())
+	put(t, s, "a")
+	lease, err := s.Claim(t.Context(), "w", "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, s, "a", queue.Signal{ID: "g", Kind: "steer"})
+	if err := s.Wait(t.Context(), queue.SignalsOf("a")); err != nil {
+		t.Error(err)
+	}
+	if signals, err := s.Extend(t.Context(), lease); err != nil || len(signals) != 1 {
+		t.Errorf("signals %v, %v", signals, err)
+	}
+	_, appended := s.Append(t.Context(), lease, queue.Entry{Key: "k", Kind: queue.Call})
+	_, taken := s.Take(t.Context(), "b", 1, queue.Limit{{Max: 1, Per: time.Hour}})
+	_, listed := s.List(t.Context(), queue.Query{Unfinished: true})
+	if err := errors.Join(appended, taken, listed, s.Done(t.Context(), lease)); err != nil {
+		t.Error(err)
+	}
 }
 
 // A redisHost is where the commands are typed.

@@ -57,7 +57,7 @@ type backedUp struct {
 }
 
 func (o *options) backUp(ctx context.Context, file string) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	conf, err := o.embedded()
 	if err != nil {

@@ -49,7 +49,7 @@ type openWork struct {
 }
 
 func (o *options) restore(ctx context.Context, file string) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	conf, err := o.embedded()
 	if err != nil {

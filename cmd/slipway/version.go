@@ -17,8 +17,16 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// version is what the Go tool recorded when it built this binary.
+// commit is what an image's binary was built from. The linker sets it: what the Go
+// tool records depends on which tags a clone has.
+var commit string
+
+// version is the commit of an image's binary, else what the Go tool recorded when
+// it built this one.
 func version() string {
+	if commit != "" {
+		return commit
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "(devel)"

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -40,7 +41,7 @@ func TestWorker(t *testing.T) {
 	term := newTerminal(t,
 		"SLIPWAY_GITHUB_APP_ID="+strconv.FormatInt(made.ID, 10), "SLIPWAY_GITHUB_PRIVATE_KEY_FILE="+key,
 		"SLIPWAY_GITHUB_BASE_URL="+sim.URL()+"/")
-	cmd := term.command("worker", "--redis", r.URL(), "--slots", "3")
+	cmd := term.command("worker", "--redis", r.URL(), "--slots", "3", "--listen", "127.0.0.1:0")
 	pipe, err := cmd.StderrPipe()
 	must(t, err)
 	must(t, cmd.Start())
@@ -53,6 +54,22 @@ func TestWorker(t *testing.T) {
 		must(t, err)
 		return len(jobs) == 1 && jobs[0].State == queue.Done
 	})
+	_, address, _ := strings.Cut(lines.Text(), "probes at ")
+	probed := func(want map[string]int) {
+		t.Helper()
+		for path, status := range want {
+			answer, err := http.Get(address + path)
+			must(t, err)
+			must(t, answer.Body.Close())
+			if answer.StatusCode != status {
+				t.Errorf("%s answers %d, want %d", path, answer.StatusCode, status)
+			}
+		}
+	}
+	probed(map[string]int{"/healthz": 200, "/readyz": 200, "/webhook": 404})
+	r.Stop() // which is no reason to restart anything
+	probed(map[string]int{"/healthz": 200, "/readyz": 503})
+	r.Continue()
 	must(t, cmd.Process.Signal(syscall.SIGTERM))
 	for lines.Scan() {
 		t.Errorf("the worker says: %s", lines.Text())
