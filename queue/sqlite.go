@@ -41,6 +41,8 @@ type SQLite struct {
 	closing  chan struct{}
 	close    func() error
 	running  sync.WaitGroup
+
+	dropped time.Time // when what has had its time was last dropped; owned by who commits
 }
 
 // leaseTime is how long a lease lasts, unless a test says otherwise.
@@ -134,7 +136,7 @@ func (s *SQLite) start() error {
 		return err
 	}
 	t := &tx{ctx: s.ctx, conn: conn, stmts: map[string]*sql.Stmt{}}
-	if err := prepare(t, s.now()); err != nil {
+	if err := prepare(t); err != nil {
 		return errors.Join(err, conn.Close())
 	}
 	watch, err := newWatch(s.ctx, s.readers)

@@ -38,6 +38,12 @@ func (s *SQLite) Claim(ctx context.Context, worker string, kinds ...string) (*Le
 // lease means that there is none.
 func (s *SQLite) claim(t *tx, worker string, kinds []string) (*Lease, error) {
 	now := s.now()
+	if now.Sub(s.dropped) >= dropPeriod {
+		if err := drop(t, now); err != nil {
+			return nil, err
+		}
+		s.dropped = now
+	}
 	_, err := t.exec(`UPDATE jobs SET state = 'queued', due = 0 WHERE due > 0 AND due <= ?`, nanos(now))
 	if err != nil {
 		return nil, err

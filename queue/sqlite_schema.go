@@ -136,10 +136,11 @@ var versions = [][]string{schema, judged}
 // GitHub redelivers for three days.
 const keepDeliveries = 7 * 24 * time.Hour
 
-// prepare makes the tables of a new file, or what an older program's lack, and
-// drops what has had its time. It takes the write lock only when there is something to do: a status command
-// beside a busy server should not have to wait.
-func prepare(t *tx, now time.Time) error {
+// dropPeriod is how often a store that is open drops what has had its time.
+const dropPeriod = time.Hour
+
+// prepare makes the tables of a new file, or what an older program's lack.
+func prepare(t *tx) error {
 	var version int
 	if err := t.row(`PRAGMA user_version`).Scan(&version); err != nil {
 		return fmt.Errorf("read the version of the store: %w", err)
@@ -153,6 +154,12 @@ func prepare(t *tx, now time.Time) error {
 			return fmt.Errorf("make version %d of the tables: %w", version+1, err)
 		}
 	}
+	return nil
+}
+
+// drop drops what has had its time. It takes the write lock only when there is
+// something to do: a status command beside a busy server should not have to wait.
+func drop(t *tx, now time.Time) error {
 	for _, old := range []struct {
 		table, where string
 		arg          int64

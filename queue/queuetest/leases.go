@@ -314,10 +314,10 @@ var settleCases = []testCase{
 			must(t, o.Store.Done(t.Context(), l))
 		}
 		o.Advance(6 * 24 * time.Hour)
-		none(t, o.Second(t), "v", "delivery")
+		none(t, o.Store, "w", "delivery")
 		wantState(t, o.Store, "delivery", queue.Done)
 		o.Advance(2 * 24 * time.Hour)
-		none(t, o.Second(t), "v2", "delivery")
+		none(t, o.Store, "w", "delivery")
 		wantState(t, o.Store, "build", queue.Done)
 		_, err := o.Store.Entries(t.Context(), "delivery", 0)
 		wantErr(t, "the journal of a forgotten delivery", err, queue.ErrUnknown)
