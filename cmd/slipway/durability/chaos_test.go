@@ -61,6 +61,11 @@ func TestChaosOfBuilds(t *testing.T) {
 	for open := -1; open != 0; {
 		select {
 		case <-deadline:
+			for _, j := range slices.Concat(h.jobs(t, pipeline.KindBuild), h.jobs(t, "delivery")) {
+				if !j.State.Finished() {
+					t.Errorf("%s %s is %s since %s until %s, attempt %d, retries %d: %s", j.Kind, j.ID, j.State, j.Updated, j.NotBefore, j.Attempt, j.Retries, j.Cause)
+				}
+			}
 			t.Fatalf("%d builds are still open after %v", open, w.made)
 		case <-time.After(time.Duration(2000+w.dice.IntN(8000)) * time.Millisecond):
 		}
