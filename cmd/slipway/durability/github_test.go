@@ -222,6 +222,7 @@ type thing struct {
 	State      string
 	Draft      bool
 	Conclusion string
+	ExternalID string `json:"external_id"` // of a check run
 	HTMLURL    string `json:"html_url"`
 	User       struct{ Login string }
 	Head       struct{ Ref, SHA string }
