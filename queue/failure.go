@@ -10,6 +10,11 @@ import (
 // shuts down. The job is handed back uncharged.
 var ErrDraining = errors.New("the worker is shutting down")
 
+// ErrAway is in the errors of a store that cannot be asked, or takes nothing for
+// a while. A task that ends with one is run again soon, uncharged: it has not
+// failed.
+var ErrAway = errors.New("the store is away")
+
 // Later is what a task returns to be run again at a time, or when a signal
 // comes; a zero until waits for a signal alone. A nil cause is a wait, any other
 // counts as a retry but is never the last.
@@ -62,6 +67,17 @@ func Decided(err error) bool {
 	_, later := errors.AsType[*laterError](err)
 	_, never := errors.AsType[*neverError](err)
 	return later || never
+}
+
+// whileAway is how long a job waits that could not go on without the store.
+const whileAway = 5 * time.Second
+
+// unlessAway makes a task's error a Turn where it is that the store was away.
+func unlessAway(err error) error {
+	if errors.Is(err, ErrAway) && !Decided(err) {
+		return Turn(time.Now().Add(whileAway), err)
+	}
+	return err
 }
 
 type laterError struct {

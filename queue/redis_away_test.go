@@ -81,8 +81,12 @@ func TestAStepOutlastsARedisThatTakesNothing(t *testing.T) {
 			}
 			c.leave(t, r)
 			acknowledged := 0
-			for deliver(t, s, fmt.Sprint("delivery-", acknowledged)) == nil {
+			refused := deliver(t, s, "delivery-0")
+			for ; refused == nil; refused = deliver(t, s, fmt.Sprint("delivery-", acknowledged)) {
 				acknowledged++
+			}
+			if !errors.Is(refused, queue.ErrAway) && !errors.Is(refused, context.DeadlineExceeded) {
+				t.Errorf("a delivery was refused with %v, want that the store is away", refused)
 			}
 			if acknowledged > 0 && !c.late {
 				t.Errorf("%d deliveries were acknowledged", acknowledged)

@@ -51,7 +51,7 @@ func (s *Redis) entries(ctx context.Context, jobID string, after int64) (out []E
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, absent(ctx, err)
 	}
 	if known.Val() == 0 {
 		return nil, ErrUnknown

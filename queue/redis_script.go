@@ -64,7 +64,7 @@ func (s *Redis) insist(ctx context.Context, script *redis.Script, args ...any) *
 	token := rand.Text()
 	for {
 		cmd := s.call(ctx, script, token, args)
-		if !away(cmd.Err()) || ctx.Err() != nil {
+		if !errors.Is(cmd.Err(), ErrAway) || ctx.Err() != nil {
 			return cmd
 		}
 		s.log.Warn("Redis takes nothing, trying again", "err", cmd.Err())
@@ -101,13 +101,23 @@ func away(err error) bool {
 	return true
 }
 
+// absent adds ErrAway to an error that says so.
+func absent(ctx context.Context, err error) error {
+	if ctx.Err() != nil || !away(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrAway, err)
+}
+
 func (s *Redis) call(ctx context.Context, script *redis.Script, token string, args []any) *redis.Cmd {
 	if err := ctx.Err(); err != nil {
 		cmd := redis.NewCmd(ctx)
 		cmd.SetErr(err)
 		return cmd
 	}
-	return script.Run(ctx, s.client, []string{s.prefix}, append([]any{s.shift().Microseconds(), token}, args...)...)
+	cmd := script.Run(ctx, s.client, []string{s.prefix}, append([]any{s.shift().Microseconds(), token}, args...)...)
+	cmd.SetErr(absent(ctx, cmd.Err()))
+	return cmd
 }
 
 // An answer of a script is an array that begins with 1 or 0.

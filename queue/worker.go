@@ -18,7 +18,7 @@ import (
 //
 //	nil                   done
 //	Later(until, cause)   parked
-//	Turn(until, cause)    parked, at no charge
+//	Turn(until, cause)    parked, at no charge; so is what ends with ErrAway
 //	Never(cause)          buried
 //	any other error       parked with exponential back-off, after 8 times buried
 //	panic                 buried, the stack is logged
@@ -210,13 +210,13 @@ func (w *Worker) execute(ctx context.Context, s Slot, l *Lease) (finished bool, 
 	case l.Crashes >= giveUpCrashes:
 		result = Never(fmt.Errorf("its worker crashed %d times in a row while it ran, and no step was recorded in between", l.Crashes))
 	default:
-		result = protect(running, s.Run, t)
+		result = unlessAway(protect(running, s.Run, t))
 	}
 	lost := errors.Is(context.Cause(running), ErrLost)
 	if cause := burial(result, l.Job.Retries, ctx.Err() != nil); cause != nil && !lost && s.GivenUp != nil {
 		// It has the lease and a while: what it says may have to wait for its turn.
 		say := func(ctx context.Context, t *Task) error { return s.GivenUp(ctx, t, cause) }
-		if err := protect(minding, say, t); err != nil {
+		if err := unlessAway(protect(minding, say, t)); err != nil {
 			log.Error("cannot report that the job is given up", "err", err)
 			if until, again := tellAgain(err, l); again {
 				result = Later(until, Untold(cause, err))

@@ -105,6 +105,7 @@ func TestWorkerSettles(t *testing.T) {
 		{"never, without a cause", []error{queue.Never(nil)}, queue.Buried, 1, 0, "failed for good", 0, time.Second},
 		{"later, not charged", []error{queue.Later(bubbleTime.Add(time.Minute), nil)}, queue.Done, 2, 0, "", time.Minute, time.Minute + 2*time.Second},
 		{"one's turn, not charged", []error{fmt.Errorf("write: %w", queue.Turn(bubbleTime.Add(time.Minute), broken))}, queue.Done, 2, 0, "", time.Minute, time.Minute + 2*time.Second},
+		{"the store was away, not charged", slices.Repeat([]error{fmt.Errorf("record: %w", queue.ErrAway)}, 9), queue.Done, 10, 0, "", 45 * time.Second, 56 * time.Second},
 		{"later, charged", []error{queue.Later(bubbleTime.Add(time.Minute), broken)}, queue.Done, 2, 1, "", time.Minute, time.Minute + 2*time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
