@@ -181,55 +181,6 @@ func TestLockFilesOfDeadWorkersAreRemoved(t *testing.T) {
 	}
 }
 
-func TestHandledDeliveriesAreForgottenAfterAWeek(t *testing.T) {
-	dir := t.TempDir()
-	now := time.Now()
-	open := func() *queue.SQLite {
-		t.Helper()
-		s, err := queue.OpenSQLiteAt(t.Context(), dir, func() time.Time { return now })
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = s.Close() })
-		return s
-	}
-	s := open()
-	for _, kind := range []string{"delivery", "build"} {
-		for _, id := range []string{"done", "open"} {
-			if _, _, err := s.Put(t.Context(), queue.Job{ID: kind + " " + id, Kind: kind, Payload: []byte(`1`)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		l, err := s.Claim(t.Context(), "w", kind)
-		if err == nil {
-			_, err = s.Append(t.Context(), l, queue.Entry{Key: "1", Kind: queue.Effect})
-		}
-		if err := errors.Join(err, s.Done(t.Context(), l)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, c := range []struct {
-		after time.Duration
-		want  string
-	}{
-		{6 * 24 * time.Hour, "[build open build done delivery open delivery done]"},
-		{2 * 24 * time.Hour, "[build open build done delivery open]"},
-	} {
-		now = now.Add(c.after)
-		jobs, err := open().List(t.Context(), queue.Query{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var ids []string
-		for _, j := range jobs {
-			ids = append(ids, j.ID)
-		}
-		if fmt.Sprint(ids) != c.want {
-			t.Errorf("got %v, want %s", ids, c.want)
-		}
-	}
-}
-
 func TestADamagedOutcomeIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	s := openIn(t, dir)

@@ -305,7 +305,7 @@ var claimCases = []testCase{
 }
 
 var settleCases = []testCase{
-	{"a delivery is forgotten a week after it was handled, a build is not", func(t *testing.T, o Opened) {
+	{"a delivery is forgotten a week after it was handled, a build is not, nor what is open", func(t *testing.T, o Opened) {
 		for _, kind := range []string{"delivery", "build"} {
 			put(t, o.Store, queue.Job{ID: kind, Kind: kind, Key: "o/r#1", Once: kind})
 			l := claim(t, o.Store, "w", kind, kind)
@@ -313,6 +313,8 @@ var settleCases = []testCase{
 			must(t, err)
 			must(t, o.Store.Done(t.Context(), l))
 		}
+		began := wantState(t, o.Store, "delivery", queue.Done).Created
+		put(t, o.Store, queue.Job{ID: "waits", Kind: "delivery", NotBefore: began.Add(30 * 24 * time.Hour)})
 		o.Advance(6 * 24 * time.Hour)
 		none(t, o.Store, "w", "delivery")
 		wantState(t, o.Store, "delivery", queue.Done)
@@ -321,6 +323,7 @@ var settleCases = []testCase{
 		wantState(t, o.Store, "build", queue.Done)
 		_, err := o.Store.Entries(t.Context(), "delivery", 0)
 		wantErr(t, "the journal of a forgotten delivery", err, queue.ErrUnknown)
+		wantState(t, o.Store, "waits", queue.Queued)
 	}},
 	{"done and buried are final", func(t *testing.T, o Opened) {
 		put(t, o.Store, queue.Job{ID: "a", Kind: "k"})
