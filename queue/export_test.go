@@ -55,3 +55,5 @@ const (
 	LeaseTime   = leaseTime
 	SkewRefused = skewRefused
 )
+
+var JudgeClock = judgeClock
