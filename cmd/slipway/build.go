@@ -38,7 +38,7 @@ func (f *buildFlags) agents(cmd *cobra.Command) {
 // runtimes are the flags that say how agents are run.
 func (f *buildFlags) runtimes(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.runtime, "runtime", "", "how agents are run: claude_code, native, command or replay (default from configuration)")
+	flags.StringVar(&f.runtime, "runtime", "", "how agents are run: claude_code, open_code, codex, native, command or replay (default from configuration)")
 	flags.StringVar(&f.agentCommand, "agent-command", "", "the program of runtime command, with its arguments")
 	flags.StringVar(&f.recordings, "recordings", "", "what runtime replay plays: a txtar file or a directory of JSON files")
 }
