@@ -309,11 +309,5 @@ func TestAStepOutlastsARestartOfItsNode(t *testing.T) {
 	if err := <-recorded; err != nil {
 		t.Fatal(err)
 	}
-	entries, err := s.Entries(t.Context(), "a", 0)
-	if err != nil || len(entries) != 1 || entries[0].Key != "paid" {
-		t.Errorf("journal %+v, %v; want the one step", entries, err)
-	}
-	if err := s.Done(t.Context(), l); err != nil {
-		t.Error(err)
-	}
+	wantPaidOnce(t, s, l)
 }
